@@ -6,7 +6,7 @@ use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work};
 use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_host::Stream;
 
-const NET: Net = Net { layer: 0, key_heads: 16, value_heads: 48, dim: 128, eps: 1e-6 };
+const NET: Net = Net { layer: 0, key_heads: 16, value_heads: 48, dim: 128, eps: 1e-6, together: 1 };
 
 fn rule(stream: &Stream, tokens: usize) -> Result<Run, Failed> {
     let (channels, values, heads) = (NET.channels(), NET.values(), NET.value_heads as usize);

@@ -354,7 +354,7 @@ fn what_a_file_lacks_or_has_otherwise_is_named() {
         ("expert_shared_count", 1, "shared experts"),
         ("leading_dense_block_count", 1, "layers without experts"),
         ("interleave_moe_layer_step", 2, "layers without experts"),
-        ("expert_group_count", 4, "groups of experts"),
+        ("expert_group_count", 3, "groups of equally many of the 8 experts"),
     ] {
         let key = format!("qwen3moe.{key}");
         let e = refused(&|w| _ = w.key(key.clone(), number as u32));

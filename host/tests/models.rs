@@ -15,12 +15,13 @@ fn chapter() -> String {
 
 /// A model of that architecture, of the shape of the nearest one that there is.
 fn writer(architecture: &str) -> GgufWriter {
-    let known = ["qwen3", "qwen3moe", "qwen2", "phi3", "smollm3", "gemma2", "gemma3", "gpt-oss", "qwen2moe", "qwen35"]
+    let known = ["qwen3", "qwen2", "phi3", "smollm3", "gemma2", "gemma3", "qwen35"]
         .into_iter()
         .chain(layer_normed::KINDS.map(|(name, _)| name))
+        .chain(mixtures::ALL)
         .find(|a| *a == architecture)
         .unwrap_or("llama");
-    let experts = ["qwen3moe", "gpt-oss", "qwen2moe"].contains(&known).then_some((8, 2));
+    let experts = mixtures::ALL.contains(&known).then_some((8, 2));
     let formats = vec![Format::F16];
     let model = Synthetic { architecture: known, layers: 1, head_dim: 32, experts, formats, ..Default::default() };
     let mut w = model.writer();

@@ -74,11 +74,13 @@ fn programmatic_steps_give_the_same_bits() {
         ("gpt-oss", &mixed, Activations::Int16, KvType::Int8),
         ("qwen2moe", &mixed, Activations::Int8, KvType::F16),
         ("qwen35", &mixed, Activations::Int16, KvType::F16),
+        ("qwen3next", &mixed, Activations::Int8, KvType::F16),
+        ("glm4moe", &mixed, Activations::Int16, KvType::F16),
         ("starcoder2", &mixed, Activations::Int8, KvType::F16),
         ("cohere2", &mixed, Activations::F32, KvType::F16),
         ("gpt2", &[Format::Q8_0], Activations::Int16, KvType::Int8),
     ] {
-        let experts = ["qwen3moe", "gpt-oss", "qwen2moe"].contains(&architecture).then_some((5, 2));
+        let experts = mixtures::ALL.contains(&architecture).then_some((5, 2));
         let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());
         for mode in [Mode::Eager, Mode::Graph] {
             let run = |programmatic| {

@@ -88,6 +88,11 @@ fn mixtures_of_experts_have_the_text_of_one_device_and_agree_with_the_reference(
     // A shared expert; biases, of which each is added once.
     same_over("qwen2moe", &experts("qwen2moe").file(), &all, &[4]);
     same_over("gpt-oss", &Synthetic { window: 4, ..experts("gpt-oss") }.file(), &all, &[2]);
+    // A layer without experts; gates and ups of all experts in one tensor.
+    same_over("glm4moe", &experts("glm4moe").file(), &all, &[4]);
+    let together = experts("bailingmoe").gates_and_ups_together().to_bytes();
+    let together = ModelFile::from_gguf(Gguf::from_bytes(together).unwrap()).unwrap();
+    same_over("one tensor", &together, &all, &[2]);
 }
 
 /// Residual streams of two parts, one norm for both, learned positions, and biases that are added once; the bias of a head is that of a

@@ -125,7 +125,7 @@ impl<'a> Engine<'a> {
             None => {
                 // Graphs and tables of sequences need some, too.
                 let free = model.memory_info()?.free;
-                let fitting = Pool::positions_in(model, free - free / 8, of);
+                let fitting = Pool::positions_beside(model, free - free / 8, options.batch, of);
                 fitting.min(2 * options.batch * options.positions(model).next_multiple_of(of.page)).max(1)
             }
         };

@@ -22,6 +22,7 @@ const SIZES: NamedSizes = &[
     ("value_heads", 32),
     ("dim", 128),
     ("apart", 0),
+    ("together", 1),
     // The number of the format that results are quantized to as well.
     ("quant_format", 0),
 ];
@@ -31,7 +32,9 @@ fn shapes() -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = Vec::new();
     let mut add = |v: [usize; 6]| {
         let format = in_turn(all.len(), v[3] * v[4]);
-        all.push(v.into_iter().chain([format]).collect());
+        // Key heads in turn, and side by side.
+        let together = if all.len() % 2 == 1 { v[3] / v[2] } else { 1 };
+        all.push(v.into_iter().chain([together, format]).collect());
     };
     for dim in [32, 64, 96, 128] {
         add([1, 1, 1, 1, dim, 0]);
@@ -43,6 +46,8 @@ fn shapes() -> Vec<Vec<usize>> {
     }
     add([5, 1, 2, 6, 32, 0]);
     add([4, 1, 1, 4, 64, 1]);
+    add([2, 3, 3, 6, 32, 0]);
+    add([2, 3, 3, 6, 32, 0]);
     add([3, 30, 2, 2, 32, 1]);
     all
 }
@@ -71,11 +76,16 @@ const LAYERS: usize = 3;
 
 impl Step {
     fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<Step, Failure> {
-        let [sequences, tokens, key_heads, value_heads] =
-            shape.sizes(["sequences", "tokens", "key_heads", "value_heads"])?;
-        let [dim, apart] = shape.sizes(["dim", "apart"])?;
-        let net =
-            Net { layer: 1, key_heads: key_heads as u32, value_heads: value_heads as u32, dim: dim as u32, eps: 1e-6 };
+        let [sequences, tokens, apart] = shape.sizes(["sequences", "tokens", "apart"])?;
+        let [value_heads, dim, together] = shape.sizes(["value_heads", "dim", "together"])?;
+        let net = Net {
+            layer: 1,
+            key_heads: shape.size("key_heads")? as u32,
+            value_heads: value_heads as u32,
+            dim: dim as u32,
+            eps: 1e-6,
+            together: together as u32,
+        };
         let counts: Vec<usize> = (0..sequences).map(|s| tokens + s).collect();
         let (all, nobody) = (counts.iter().sum::<usize>(), 2);
         let columns = all + nobody;

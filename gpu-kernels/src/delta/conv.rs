@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn contract_names_the_argument() {
-        let net = Net { layer: 0, key_heads: 1, value_heads: 2, dim: 32, eps: 1e-6 };
+        let net = Net { layer: 0, key_heads: 1, value_heads: 2, dim: 32, eps: 1e-6, together: 1 };
         // SAFETY: nothing is launched, so nothing reads or writes the memory.
         let launch = |x, weight, y, runs, x_stride| unsafe {
             DeltaConv {

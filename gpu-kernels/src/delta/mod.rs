@@ -10,7 +10,7 @@
 //! `q`, `k` and `v` come out of a causal convolution over the last [`KERNEL`] tokens, channel by channel, and SiLU ([`conv`]); `q` and
 //! `k` are then divided by their length, which counts as `eps` at least, as ggml has it. What follows is a norm of each head times a
 //! gate: `o / sqrt(mean o^2 + eps) * w * silu(z)`. Everything behind the convolution is one launch ([`rule`]). There are as many heads of
-//! values as of states, and fewer of queries and keys: head `h` has key head `h mod key_heads`. [`gate`] is for the layers of full
+//! values as of states, and fewer of queries and keys: head `h` has key head `h / together mod key_heads`. [`gate`] is for the layers of full
 //! attention between such nets. Sources: Yang, Kautz and Hatamizadeh, arXiv 2412.06464; the convolution and the gates as in Qwen3-Next.
 //!
 //! A step's columns are tokens of several sequences: a [`Run`] says which are of one, one behind the other, and where its states are before
@@ -81,9 +81,17 @@ pub struct Net {
     pub dim: u32,
     /// The least length of a query or a key, and the epsilon of the norm.
     pub eps: f32,
+    /// So many heads of values side by side have one key head, the next ones the next; behind the last key head comes the first one again.
+    pub together: u32,
 }
 
 impl Net {
+    /// The key head of a head of values.
+    #[inline(always)]
+    pub const fn key_head(&self, head: u32) -> u32 {
+        head / self.together % self.key_heads
+    }
+
     /// Elements of all values.
     #[inline(always)]
     pub const fn values(&self) -> usize {
@@ -137,8 +145,10 @@ mod check {
             net.dim,
         )?;
         contract::require(m, net.key_heads > 0, "net", "at least 1 key head (key_heads)", 0)?;
-        let whole = net.value_heads > 0 && net.value_heads.is_multiple_of(net.key_heads);
-        let wanted = format_args!("value_heads a multiple of {} (key_heads)", net.key_heads);
+        contract::require(m, net.together > 0, "net", "at least 1 value head a key head (together)", 0)?;
+        let each = u64::from(net.key_heads) * u64::from(net.together);
+        let whole = net.value_heads > 0 && u64::from(net.value_heads).is_multiple_of(each);
+        let wanted = format_args!("value_heads a multiple of {each} (key_heads * together)");
         contract::require(m, whole, "net", wanted, net.value_heads)?;
         // Channels are counted in 32 bits.
         let most = 1 << 16;
@@ -232,7 +242,7 @@ impl Reference {
         let (channels, values, heads) = (net.channels(), net.values(), net.value_heads as usize);
         let mut out = Vec::with_capacity(values);
         for h in 0..heads {
-            let key_head = h % net.key_heads as usize;
+            let key_head = net.key_head(h as u32) as usize;
             let of = |at: usize| &mixed[at * dim..][..dim];
             let unit = |x: &[f64]| {
                 let length = x.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::from(net.eps));
@@ -269,7 +279,7 @@ mod tests {
     /// One head of 32 elements of which only the first are not zero: what is left is arithmetic of a few numbers.
     #[test]
     fn reference_is_the_definition() {
-        let net = Net { layer: 0, key_heads: 1, value_heads: 1, dim: 32, eps: 0.0 };
+        let net = Net { layer: 0, key_heads: 1, value_heads: 1, dim: 32, eps: 0.0, together: 1 };
         let mut reference = Reference::new(net);
         let mut mixed = vec![0.0; 96];
         // q = (3, 4) of length 5, k = (0, 2), v = (10, 1).
@@ -293,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_convolution_sees_the_last_four_tokens() {
-        let net = Net { layer: 0, key_heads: 1, value_heads: 1, dim: 32, eps: 0.0 };
+        let net = Net { layer: 0, key_heads: 1, value_heads: 1, dim: 32, eps: 0.0, together: 1 };
         let mut reference = Reference::new(net);
         let mut conv = vec![0.0f32; 4 * net.channels()];
         conv[20..24].copy_from_slice(&[1.0, 10.0, 100.0, 1000.0]);
@@ -306,6 +316,14 @@ mod tests {
             .collect();
         // SiLU of numbers so large is the number.
         assert_eq!(sums, [1000.0, 2100.0, 3210.0, 4321.0, 5432.0, 6543.0]);
+    }
+
+    #[test]
+    fn heads_of_values_share_key_heads_in_turn_or_side_by_side() {
+        let net = Net { key_heads: 2, value_heads: 8, together: 1, ..Net::default() };
+        let of = |net: Net| (0..8).map(|h| net.key_head(h)).collect::<Vec<_>>();
+        assert_eq!(of(net), [0, 1, 0, 1, 0, 1, 0, 1]);
+        assert_eq!(of(Net { together: 4, ..net }), [0, 0, 0, 0, 1, 1, 1, 1]);
     }
 
     #[test]

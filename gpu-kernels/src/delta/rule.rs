@@ -12,9 +12,18 @@
 //! | `columns` | columns of the step: those of all runs are below |
 //!
 //! A block takes a head of a run, and holds its state in registers over all columns: it is read once and written once. Eight lanes
-//! have a row of the transposed state, that of an element of the values, so that a sum over keys is three shuffles. A sum is formed in an
+//! have a row of the transposed state, that of an element of the values, so that a sum over keys is three shuffles. What a token gives is
+//! `decay S^T q + (k . q) beta (v - decay S^T k)`, so that nothing of it waits for the new state, and the next token's queries, keys and values are
+//! loaded meanwhile; norms are those of [`BATCH`] tokens at a time, a warp each. A sum is formed in an
 //! order that depends on `dim` alone. Per token the state is off by `3e-7 dim` of the largest of `|S|` and `|v|` at most, and less than that is
 //! handed on, as the state decays. A NaN of a column stays in its sequence.
+//!
+//! Tokens of a prompt pass one after the other. The chunked form (Yang, Kautz and Hatamizadeh, arXiv 2412.06464, section 3.3: the products of a chunk's
+//! keys in a triangular system, and the state once a chunk) forms the same sums in another order, so that a sequence would have other bits
+//! than from steps, and others again where chunks begin elsewhere: at the cut of a prompt, beside other sequences, behind a wrong guess.
+//! Chunks at fixed positions would have every step compute its chunk again from the beginning, of up to 64 tokens whose
+//! queries, keys, values and gates each sequence would keep beside its states. In f32 it is no fewer multiplications for heads of 128
+//! elements, and tensor cores would round queries and keys to fewer bits than the state is held to.
 
 use super::{Net, Run};
 use warpsmith_device::prelude::*;
@@ -24,6 +33,14 @@ pub const THREADS: u32 = 256;
 /// Rows of the state that a lane has a part of, of the largest heads.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 const ROWS: usize = 4;
+/// Tokens whose results are normed at a time, a warp each.
+pub const BATCH: u32 = THREADS / 32;
+/// Elements of the largest heads.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+const MAX_DIM: usize = 128;
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+const _: () = assert!(BATCH as usize * MAX_DIM == 1024, "the results of a batch in shared memory");
 /// From one of these to the next: so many rows the lanes of the block have at a time.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 const STEP: usize = THREADS as usize / 8;
@@ -48,12 +65,13 @@ pub unsafe fn delta_rule(
     quant_format: u32,
     net: Net,
 ) {
-    let scratch = shared_array!(DELTA_RULE: [f32; 32]);
+    let results = shared_array!(DELTA_RULE: [f32; 1024]);
     grid::launch_dependents();
     grid::wait_dependencies();
     // A bound of the columns of runs, for the contract.
     let _ = columns;
     let head = block::idx_x() as usize;
+    let key_head = net.key_head(head as u32) as usize;
     let run = runs.buffer().at(block::idx_y() as usize);
     let quantizer = OutputQuantizer::asked(quant_format, quantized, group_counters);
     let dim = net.dim as usize;
@@ -72,23 +90,56 @@ pub unsafe fn delta_rule(
         });
     }
     let weights = Weights { a: a.at(head), dt: dt.at(head), norm };
+    let read = |t: u32| unsafe {
+        let column = run.column(t);
+        let x = mixed.buffer().from(column * mixed_stride as usize);
+        let gates = projected.buffer().from(column * stride as usize + net.channels());
+        Inputs::read((x, gates), &net, ([head, key_head], part, first_row))
+    };
+    let mut next = if of_sequence && run.count > 0 { read(0) } else { Inputs::NONE };
     let mut t = 0;
     while t < run.count {
-        let column = run.column(t);
-        let to = y.from(column * y_stride as usize + head * dim);
-        if of_sequence {
-            let x = mixed.buffer().from(column * mixed_stride as usize);
-            let gates = projected.buffer().from(column * stride as usize + net.channels());
-            let o = token(&mut state, (x, gates), &net, (head, part, first_row), &weights);
-            gated_norm(o, (gates.from(head * dim), to), &net, (part, first_row), &weights, scratch);
-        } else if (thread::idx_x() as usize) < dim {
-            to.set(thread::idx_x() as usize, f32::NAN);
+        let end = if run.count - t < BATCH { run.count } else { t + BATCH };
+        let mut i = t;
+        while of_sequence && i < end {
+            let now = next;
+            if i + 1 < run.count {
+                next = read(i + 1);
+            }
+            let o = token(&mut state, &now, &net, &weights);
+            static_for!(r in 0..ROWS => {
+                // One of the eight lanes of a row.
+                if part == r && first_row + STEP * r < dim {
+                    results.set((i - t) as usize * MAX_DIM + first_row + STEP * r, o[r]);
+                }
+            });
+            i += 1;
         }
+        sync::block();
+        if t + (warp_index() as u32) < end {
+            let column = run.column(t + warp_index() as u32);
+            let to = y.from(column * y_stride as usize + head * dim);
+            let z = projected.buffer().from(column * stride as usize + net.channels() + head * dim);
+            if of_sequence {
+                gated_norm(results.from(warp_index() * MAX_DIM), (z, to), &net, &weights);
+            } else {
+                let mut row = lane();
+                while row < dim {
+                    to.set(row, f32::NAN);
+                    row += 32;
+                }
+            }
+        }
+        sync::block();
         if let Some(quantizer) = quantizer {
-            sync::block();
-            quantize(quantizer, y.from(column * y_stride as usize), column, &net, head);
+            let mut i = t;
+            while i < end {
+                let column = run.column(i);
+                quantize(quantizer, y.from(column * y_stride as usize), column, &net, head);
+                i += 1;
+            }
         }
-        t += 1;
+        t = end;
     }
     if of_sequence && run.count > 0 {
         static_for!(r in 0..ROWS => {
@@ -125,80 +176,110 @@ struct Weights {
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 type State = [[[f32; 4]; 4]; ROWS];
 
+/// What a token brings, the part of a lane.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[derive(Clone, Copy)]
+struct Inputs {
+    /// Elements `4 part + 32 i` and the three behind it of query and key; zeros behind the last.
+    q: [[f32; 4]; 4],
+    k: [[f32; 4]; 4],
+    /// Of the lane's rows; zeros for rows that there are not.
+    value: [f32; ROWS],
+    /// What beta and the decay are made of.
+    b: f32,
+    alpha: f32,
+}
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+impl Inputs {
+    const NONE: Inputs = Inputs { q: [[0.0; 4]; 4], k: [[0.0; 4]; 4], value: [0.0; ROWS], b: 0.0, alpha: 0.0 };
+
+    #[inline(always)]
+    unsafe fn read(
+        (x, gates): (In<f32>, In<f32>),
+        net: &Net,
+        ([head, key_head], part, first_row): ([usize; 2], usize, usize),
+    ) -> Inputs {
+        let (dim, key_heads) = (net.dim as usize, net.key_heads as usize);
+        let (values, heads) = (net.values(), net.value_heads as usize);
+        let mut of = Inputs::NONE;
+        unsafe {
+            static_for!(i in 0..4 => {
+                if 32 * i < dim {
+                    of.q[i] = x.load4(key_head * dim + 32 * i + 4 * part).0;
+                    of.k[i] = x.load4((key_heads + key_head) * dim + 32 * i + 4 * part).0;
+                }
+            });
+            static_for!(r in 0..ROWS => {
+                let row = first_row + STEP * r;
+                if row < dim {
+                    of.value[r] = x.at((2 * key_heads + head) * dim + row);
+                }
+            });
+            of.b = gates.at(values + head);
+            of.alpha = gates.at(values + heads + head);
+        }
+        of
+    }
+}
+
 /// Takes a token into the state; the results of the lane's rows.
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn token(
-    state: &mut State,
-    (x, gates): (In<f32>, In<f32>),
-    net: &Net,
-    (head, part, first_row): (usize, usize, usize),
-    weights: &Weights,
-) -> [f32; ROWS] {
-    let (dim, key_heads) = (net.dim as usize, net.key_heads as usize);
-    let key_head = head % key_heads;
-    let (mut q, mut k) = ([[0.0f32; 4]; 4], [[0.0f32; 4]; 4]);
-    let (mut q_square, mut k_square) = (0.0f32, 0.0f32);
+unsafe fn token(state: &mut State, now: &Inputs, net: &Net, weights: &Weights) -> [f32; ROWS] {
+    let Inputs { q, k, value, b, alpha } = *now;
+    let (mut q_square, mut k_square, mut both) = (0.0f32, 0.0f32, 0.0f32);
     static_for!(i in 0..4 => {
-        if 32 * i < dim {
-            q[i] = x.load4(key_head * dim + 32 * i + 4 * part).0;
-            k[i] = x.load4((key_heads + key_head) * dim + 32 * i + 4 * part).0;
-        }
         q_square = dot(q[i], q[i], q_square);
         k_square = dot(k[i], k[i], k_square);
+        both = dot(k[i], q[i], both);
     });
     let q_square = reduce_group::<8, f32>(q_square, |a, b| a + b);
     let k_square = reduce_group::<8, f32>(k_square, |a, b| a + b);
+    let both = reduce_group::<8, f32>(both, |a, b| a + b);
     let q_factor = 1.0 / (longer(math::sqrt(q_square), net.eps) * math::sqrt(net.dim as f32));
     let k_factor = 1.0 / longer(math::sqrt(k_square), net.eps);
-
-    let (values, heads) = (net.values(), net.value_heads as usize);
-    let beta = math::sigmoid(gates.at(values + head));
-    let decay = math::exp(weights.a * softplus(gates.at(values + heads + head) + weights.dt));
+    let beta = math::sigmoid(b);
+    let decay = math::exp(weights.a * softplus(alpha + weights.dt));
     let mut results = [0.0f32; ROWS];
     static_for!(r in 0..ROWS => {
-        let row = first_row + STEP * r;
-        let value = if row < dim { x.at((2 * key_heads + head) * dim + row) } else { 0.0 };
-        let mut known = 0.0;
+        let (mut known, mut read) = (0.0, 0.0);
         static_for!(i in 0..4 => {
             known = dot(state[r][i], k[i], known);
+            read = dot(state[r][i], q[i], read);
         });
         let known = reduce_group::<8, f32>(known, |a, b| a + b);
-        let missing = beta * (value - decay * k_factor * known) * k_factor;
-        let mut sum = 0.0;
+        let read = reduce_group::<8, f32>(read, |a, b| a + b);
+        let missing = beta * (value[r] - decay * k_factor * known) * k_factor;
         static_for!(i in 0..4 => {
             for e in 0..4 {
                 state[r][i][e] = math::fma(k[i][e], missing, decay * state[r][i][e]);
             }
-            sum = dot(state[r][i], q[i], sum);
         });
-        results[r] = reduce_group::<8, f32>(sum, |a, b| a + b) * q_factor;
+        results[r] = math::fma(both, missing, decay * read) * q_factor;
     });
     results
 }
 
 /// The norm of a head's results and its gate, into the column.
 ///
-/// All threads of the block make this call.
+/// All threads of the warp make this call.
 #[device]
-unsafe fn gated_norm(
-    o: [f32; ROWS],
-    (z, to): (In<f32>, InOut<f32>),
-    net: &Net,
-    (part, first_row): (usize, usize),
-    weights: &Weights,
-    scratch: Shared<f32>,
-) {
+unsafe fn gated_norm(o: Shared<f32>, (z, to): (In<f32>, InOut<f32>), net: &Net, weights: &Weights) {
     let dim = net.dim as usize;
-    // Rows that there are not have zeros; of the eight lanes of a row one counts.
-    let squares = if part == 0 { dot(o, o, 0.0) } else { 0.0 };
-    let squares = block_reduce::sum_f32(squares, scratch);
-    let factor = 1.0 / math::sqrt(squares / net.dim as f32 + net.eps);
-    static_for!(r in 0..ROWS => {
-        let row = first_row + STEP * r;
-        if part == r && row < dim {
-            to.set(row, o[r] * factor * weights.norm.at(row) * silu(z.at(row)));
+    let (mut own, mut squares) = ([0.0f32; 4], 0.0f32);
+    static_for!(j in 0..4 => {
+        if 32 * j < dim {
+            own[j] = o.get(32 * j + lane());
+        }
+        squares = math::fma(own[j], own[j], squares);
+    });
+    let factor = 1.0 / math::sqrt(warp::sum_f32(squares) / net.dim as f32 + net.eps);
+    static_for!(j in 0..4 => {
+        if 32 * j < dim {
+            let row = 32 * j + lane();
+            to.set(row, own[j] * factor * weights.norm.at(row) * silu(z.at(row)));
         }
     });
 }
@@ -270,7 +351,7 @@ mod tests {
 
     #[test]
     fn contract_names_the_argument() {
-        let net = Net { layer: 0, key_heads: 1, value_heads: 2, dim: 32, eps: 1e-6 };
+        let net = Net { layer: 0, key_heads: 1, value_heads: 2, dim: 32, eps: 1e-6, together: 1 };
         // SAFETY: nothing is launched, so nothing reads or writes the memory.
         let launch = |lens: [usize; 3], vectors: [usize; 3], runs, columns, stride, net| unsafe {
             DeltaRule {
@@ -309,6 +390,8 @@ mod tests {
             (launch(lens, vectors, 1, 2, 200, Net { dim: 48, ..net }), "net"),
             (launch(lens, vectors, 1, 2, 200, Net { key_heads: 0, ..net }), "net"),
             (launch(lens, vectors, 1, 2, 200, Net { value_heads: 3, key_heads: 2, ..net }), "net"),
+            (launch(lens, vectors, 1, 2, 200, Net { together: 0, ..net }), "net"),
+            (launch(lens, vectors, 1, 2, 200, Net { together: 4, ..net }), "net"),
             (launch(lens, vectors, 1, 2, 200, Net { eps: f32::NAN, ..net }), "net"),
         ] {
             assert_eq!(got.unwrap_err().argument, argument);

@@ -57,6 +57,7 @@ tests! {
     attention_steps: Subject::AttentionStep(_),
     attention: Subject::AttentionThree | Subject::Attention { .. },
     prompts: Subject::AttentionPrefill(_),
+    experts: Subject::Route | Subject::GroupExperts | Subject::CombineExperts,
     delta_nets: Subject::DeltaConv | Subject::DeltaRule | Subject::GateHeads,
     collectives: Subject::Collective | Subject::Exchange,
     layers: Subject::Layers { .. },

@@ -24,7 +24,7 @@ fn decoding_reads_and_writes_a_state_once() {
     }
 }
 
-const NET: Net = Net { layer: 0, key_heads: 1, value_heads: 2, dim: 32, eps: 1e-6 };
+const NET: Net = Net { layer: 0, key_heads: 1, value_heads: 2, dim: 32, eps: 1e-6, together: 1 };
 const CHANNELS: usize = 128;
 const STRIDE: usize = 200;
 

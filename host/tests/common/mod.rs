@@ -2,7 +2,9 @@
 #![allow(dead_code)]
 
 pub mod folder;
+pub mod hybrids;
 pub mod layer_normed;
+pub mod mixtures;
 
 use gpu_kernels::cases::{make_sound, set_scale};
 use gpu_kernels::format::Format;
@@ -89,7 +91,7 @@ pub struct Synthetic {
     pub outlier: f32,
     /// Positions that a token attends to; 0: the key is not there.
     pub window: usize,
-    /// Of `qwen35`: key heads, value heads and their elements in layers that are delta nets: all but every so manieth.
+    /// Of Qwen3.5 and Qwen3-Next: key heads, value heads and their elements in layers that are delta nets: all but every so manieth.
     pub delta: [usize; 3],
     pub interval: usize,
     /// Taken in turn by the matrices in the order they are written.
@@ -165,6 +167,7 @@ fn bias(w: &mut GgufWriter, rng: &mut Rng, name: String, size: &[usize]) {
     let dims: Vec<u64> = size.iter().map(|n| *n as u64).collect();
     w.tensor_f32(name + ".bias", &dims, &values).unwrap();
 }
+
 /// Writes a matrix: a tensor's name, rows, columns, and how large its weights are.
 type Matrix<'a> = dyn FnMut(&mut GgufWriter, &mut Rng, String, usize, usize, f64) + 'a;
 
@@ -177,7 +180,7 @@ impl Synthetic {
             .key("general.name", format!("synthetic {}", self.seed))
             .key(format!("{a}.block_count"), self.layers as u32)
             .key(format!("{a}.embedding_length"), self.hidden as u32)
-            .key(format!("{a}.feed_forward_length"), self.feed_forward as u32)
+            .key(format!("{a}.feed_forward_length"), self.dense_width() as u32)
             .key(format!("{a}.context_length"), self.context as u32)
             .key(format!("{a}.attention.head_count"), self.heads as u32)
             .key(format!("{a}.attention.head_count_kv"), self.kv_heads as u32)
@@ -215,8 +218,9 @@ impl Synthetic {
             }
             w.tensor_f32(name, &[n as u64], &v).unwrap();
         };
-        let (fused, gemma, gpt_oss, delta) = (a == "phi3", a.starts_with("gemma"), a == "gpt-oss", a == "qwen35");
-        let (h, q, kv, f) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim, self.feed_forward);
+        let (gemma, gpt_oss, delta) = (a.starts_with("gemma"), a == "gpt-oss", hybrids::has(a));
+        let (fused, fused_qkv) = (a == "phi3", ["phi3", "bailingmoe2"].contains(&a));
+        let (h, q, kv) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let per = |n: usize| 1.0 / (n as f64).sqrt();
         let embedding = if gemma { 1.5 * per(h) } else { 1.0 };
         matrix(&mut w, &mut rng, "token_embd.weight".into(), self.vocab, h, embedding);
@@ -228,19 +232,20 @@ impl Synthetic {
             let queries = if delta { 2 * q } else { q };
             if recurrent {
                 self.delta_layer(&mut w, &mut rng, l, &mut matrix);
-            } else if fused {
+            } else if fused_qkv {
                 matrix(&mut w, &mut rng, name("attn_qkv"), q + 2 * kv, h, per(h));
             } else {
                 matrix(&mut w, &mut rng, name("attn_q"), queries, h, per(h));
                 matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
                 matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
             }
-            if a.starts_with("qwen2") || gpt_oss {
+            if a.starts_with("qwen2") || gpt_oss || a == "glm4moe" {
                 for (part, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                     bias(&mut w, &mut rng, format!("blk.{l}.{part}"), &[n]);
                 }
             }
-            if ["qwen3", "qwen3moe", "gemma3", "qwen35"].contains(&a) && !recurrent {
+            let normed = ["qwen3", "qwen3moe", "gemma3", "glm4moe", "dots1", "bailingmoe2"].contains(&a) || delta;
+            if normed && !recurrent {
                 norm(&mut w, &mut rng, name("attn_q_norm"), self.head_dim);
                 norm(&mut w, &mut rng, name("attn_k_norm"), self.head_dim);
             }
@@ -251,14 +256,16 @@ impl Synthetic {
                 norm(&mut w, &mut rng, name("post_attention_norm"), h);
                 norm(&mut w, &mut rng, name("post_ffw_norm"), h);
             }
-            norm(&mut w, &mut rng, name(if gpt_oss || delta { "post_attention_norm" } else { "ffn_norm" }), h);
+            let behind = gpt_oss || delta || a == "glm4moe";
+            norm(&mut w, &mut rng, name(if behind { "post_attention_norm" } else { "ffn_norm" }), h);
             if gpt_oss {
                 self.sinks_and_biases(&mut w, &mut rng, l);
             }
-            if self.experts.is_some() {
+            if self.has_experts(l) {
                 self.expert_layer(&mut w, &mut rng, l, &mut matrix);
                 continue;
             }
+            let f = self.dense_width();
             if fused {
                 matrix(&mut w, &mut rng, name("ffn_up"), 2 * f, h, 1.5 * per(h));
             } else {
@@ -280,23 +287,6 @@ impl Synthetic {
         w
     }
 
-    fn expert_layer(&self, w: &mut GgufWriter, rng: &mut Rng, l: usize, matrix: &mut Matrix<'_>) {
-        let (count, h, f) = (self.experts.map_or(0, |(count, _)| count), self.hidden, self.feed_forward);
-        let (name, per) = (|part: &str| format!("blk.{l}.{part}.weight"), |n: usize| 1.0 / (n as f64).sqrt());
-        let router: Vec<f32> = (0..count * h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
-        w.tensor_f32(name("ffn_gate_inp"), &[h as u64, count as u64], &router).unwrap();
-        matrix(w, rng, name("ffn_gate_exps"), count * f, h, 1.5 * per(h));
-        matrix(w, rng, name("ffn_up_exps"), count * f, h, per(h));
-        matrix(w, rng, name("ffn_down_exps"), count * h, f, 1.5 * per(f));
-        if self.architecture == "qwen2moe" {
-            let router: Vec<f32> = (0..h).map(|_| (2.0 * per(h) * rng.normal()) as f32).collect();
-            w.tensor_f32(name("ffn_gate_inp_shexp"), &[h as u64], &router).unwrap();
-            matrix(w, rng, name("ffn_gate_shexp"), 2 * f, h, 1.5 * per(h));
-            matrix(w, rng, name("ffn_up_shexp"), 2 * f, h, per(h));
-            matrix(w, rng, name("ffn_down_shexp"), h, 2 * f, 1.5 * per(2 * f));
-        }
-    }
-
     /// What a layer of gpt-oss has beside the tensors of others.
     fn sinks_and_biases(&self, w: &mut GgufWriter, rng: &mut Rng, layer: usize) {
         let sinks: Vec<f32> = (0..self.heads).map(|_| rng.normal() as f32).collect();
@@ -306,51 +296,6 @@ impl Synthetic {
         bias(w, rng, format!("blk.{layer}.ffn_gate_inp"), &[count]);
         for (part, n) in [("gate", f), ("up", f), ("down", h)] {
             bias(w, rng, format!("blk.{layer}.ffn_{part}_exps"), &[n, count]);
-        }
-    }
-
-    fn delta_keys(&self, w: &mut GgufWriter) {
-        if self.architecture == "qwen35" {
-            let [key_heads, value_heads, dim] = self.delta.map(|n| n as u32);
-            w.key("qwen35.ssm.conv_kernel", 4u32)
-                .key("qwen35.ssm.group_count", key_heads)
-                .key("qwen35.ssm.time_step_rank", value_heads)
-                .key("qwen35.ssm.state_size", dim)
-                .key("qwen35.ssm.inner_size", value_heads * dim)
-                .key("qwen35.full_attention_interval", self.interval as u32);
-        }
-    }
-
-    fn delta_layer(&self, w: &mut GgufWriter, rng: &mut Rng, l: usize, matrix: &mut Matrix<'_>) {
-        let ([key_heads, value_heads, dim], h) = (self.delta, self.hidden);
-        let values = value_heads * dim;
-        let channels = 2 * key_heads * dim + values;
-        let inputs =
-            [("attn_qkv", channels), ("attn_gate", values), ("ssm_beta", value_heads), ("ssm_alpha", value_heads)];
-        for (part, rows) in inputs {
-            matrix(w, rng, format!("blk.{l}.{part}.weight"), rows, h, 1.0 / (h as f64).sqrt());
-        }
-        matrix(w, rng, format!("blk.{l}.ssm_out.weight"), h, values, 1.0 / (values as f64).sqrt());
-        let mut all = |n: usize, f: &dyn Fn(f64) -> f64| (0..n).map(|_| f(rng.normal()) as f32).collect::<Vec<f32>>();
-        let conv = all(4 * channels, &|x| 0.6 * x);
-        w.tensor_f32(format!("blk.{l}.ssm_conv1d.weight"), &[4, channels as u64], &conv).unwrap();
-        let dt = all(value_heads, &|x| x - 1.0);
-        w.tensor_f32(format!("blk.{l}.ssm_dt.bias"), &[value_heads as u64], &dt).unwrap();
-        let a = all(value_heads, &|x| -(0.5 * x).exp());
-        w.tensor_f32(format!("blk.{l}.ssm_a"), &[value_heads as u64], &a).unwrap();
-        let norm = all(dim, &|x| 1.0 + 0.1 * x);
-        w.tensor_f32(format!("blk.{l}.ssm_norm.weight"), &[dim as u64], &norm).unwrap();
-    }
-
-    fn expert_keys(&self, w: &mut GgufWriter) {
-        if let Some((count, used)) = self.experts {
-            let key = |name| format!("{}.{name}", self.architecture);
-            w.key(key("expert_count"), count as u32)
-                .key(key("expert_used_count"), used as u32)
-                .key(key("expert_feed_forward_length"), self.feed_forward as u32);
-            if self.architecture == "qwen2moe" {
-                w.key(key("expert_shared_feed_forward_length"), 2 * self.feed_forward as u32);
-            }
         }
     }
 

@@ -13,10 +13,10 @@ use super::stack::{Projection, Stack};
 use super::step::{Step, behind};
 use super::together::StepLauncher;
 use super::weights::LayerWeights;
-use super::workspace::Workspace;
+use super::workspace::{Workspace, stride};
 use gpu_kernels::experts::{Combine, GroupExperts, Route, combine, group};
 use gpu_kernels::gemv::{Gemv, QuantizedProduct};
-use warpsmith_device::Launcher;
+use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
 
 /// Columns that an expert has on average from which on they are put side by side: a tile costs as much as six or seven columns one by one.
@@ -30,12 +30,12 @@ impl Step<'_> {
         (index, layer): (usize, &LayerWeights),
         router: &Projection,
     ) -> Result<(), Error> {
-        self.route(on, index, router)?;
+        self.route(on, (index, layer), router)?;
         let grouped = self.group(on, index, layer)?;
         if let (Some(gate_up), Some(down)) = (&layer.shared_gate_up, &layer.shared_down) {
             self.shared_expert(on, gate_up, down)?;
         }
-        let part = FeedForward::of(layer, self.config.feed_forward, self.buffers.sizes.inner);
+        let part = FeedForward::of(layer, self.config.feed_forward);
         self.feed_forward(on, part, Some((index, grouped)))?;
         self.chosen_down(on, (index, grouped), layer)?;
         self.combine(on, index, layer)
@@ -76,7 +76,7 @@ impl Step<'_> {
     fn route<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
-        index: usize,
+        (index, layer): (usize, &LayerWeights),
         router: &Projection,
     ) -> Result<(), Error> {
         let (n, eps, parts, programmatic) = (self.shape.columns, self.config.eps, self.parts, self.choice.programmatic);
@@ -96,15 +96,18 @@ impl Step<'_> {
         let (all, shared) = (n * of.used, if of.shared.is_some() { n } else { 0 });
         let route = Route {
             logits,
+            bias: layer.choice_bias.as_deref().unwrap_or(DeviceSlice::empty()),
             chosen: &mut chosen[index * *chosen_stride..][..all],
             weights: &mut weights[..all + shared],
             n: of.count as u32,
             used: of.used as u32,
             stride: *logits_stride as u32,
-            flags: of.flags(),
+            flags: of.flags(layer.choice_bias.is_some()),
+            groups: of.groups.0 as u32,
+            groups_used: of.groups.1 as u32,
             scale: of.scale,
         };
-        // SAFETY: it follows no address, and reads nothing but what it awaits.
+        // SAFETY: it follows no address; biases were uploaded before the first step, and the rest it awaits.
         unsafe { on.launch_programmatic(route, programmatic) }
     }
 
@@ -142,9 +145,9 @@ impl Step<'_> {
     ) -> Result<(), Error> {
         let Some(ExpertBuffers { of, .. }) = &self.buffers.experts else { return Ok(()) };
         let (n, choice, used, rows) = (self.shape.columns, self.choice, of.used, of.shared.unwrap_or(0));
-        let stride = rows.next_multiple_of(4);
-        let kept = self.buffers.quantized.kept();
-        let read = self.feed_forward(on, FeedForward { gate_up, down, rows, stride }, None)?;
+        let part = FeedForward { gate_up, down, rows };
+        let (stride, kept) = (part.stride(), self.buffers.quantized.kept());
+        let read = self.feed_forward(on, part, None)?;
         let Workspace { inner, quantized, sizes, experts, .. } = &mut *self.buffers;
         let Some(ExpertBuffers { outputs, .. }) = experts else { return Ok(()) };
         let of_all = &mut outputs[n * used * sizes.hidden..];
@@ -170,7 +173,8 @@ impl Step<'_> {
         let (chosen, group) = (&chosen[index * *chosen_stride..], grouped.then_some(&**group));
         let columns = (n * of.used) as u32;
         let (quantized, ready, _) = quantized.pass(None);
-        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, quantized, ready };
+        let stride = stride(self.config.feed_forward);
+        let mut input = Input { x: inner, columns, stride, norm: None, choice, quantized, ready };
         let product = input.product(on, &layer.down, layer.down.rows(), (outputs, sizes.hidden))?;
         product.experts(chosen, layer.down.matrices(), 1).group(group).launch(on)
     }

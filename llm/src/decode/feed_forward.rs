@@ -5,7 +5,7 @@ use super::routes::Chosen;
 use super::stack::{Projection, Stack};
 use super::step::Step;
 use super::weights::LayerWeights;
-use super::workspace::Workspace;
+use super::workspace::{Workspace, stride};
 use gpu_kernels::elementwise::{Geglu, Glu, Swiglu, SwigluClamped};
 use gpu_kernels::gemv::QuantFormat;
 use warpsmith_device::{DeviceSlice, Launcher};
@@ -19,14 +19,17 @@ pub(super) struct FeedForward<'a> {
     pub down: &'a Stack,
     /// Gates.
     pub rows: usize,
-    /// Elements from the results of a column to the next.
-    pub stride: usize,
 }
 
 impl<'a> FeedForward<'a> {
     /// That of a layer, or of each of its experts.
-    pub fn of(layer: &'a LayerWeights, rows: usize, stride: usize) -> Self {
-        FeedForward { gate_up: &layer.gate_up, down: &layer.down, rows, stride }
+    pub fn of(layer: &'a LayerWeights, rows: usize) -> Self {
+        FeedForward { gate_up: &layer.gate_up, down: &layer.down, rows }
+    }
+
+    /// Elements from the results of a column to the next.
+    pub fn stride(&self) -> usize {
+        stride(self.rows)
     }
 }
 
@@ -42,7 +45,7 @@ impl Step<'_> {
         let (n, eps, parts, choice) = (self.shape.columns, self.config.eps, self.parts, self.choice);
         let Workspace { scaled, sums, gate_up, inner, quantized, sizes, experts: buffers, .. } = &mut *self.buffers;
         let chosen = buffers.as_ref().zip(experts).map(|(of, (index, grouped))| of.of_layer(index, grouped));
-        let FeedForward { gate_up: weights, down, rows, stride: inner_stride } = part;
+        let (inner_stride, FeedForward { gate_up: weights, down, rows }) = (part.stride(), part);
         let glu = self.config.architecture.glu();
         let (stride, norm) = (sizes.hidden, pending(sums, parts, eps));
         let fused = weights.stacks.len() == 1;

@@ -6,7 +6,7 @@ use super::residual::{Onto, add_up};
 use super::step::{Step, behind};
 use super::together::{Shares, StepLauncher};
 use super::weights::LayerWeights;
-use super::workspace::{Holder, Workspace};
+use super::workspace::{Holder, Workspace, stride};
 use gpu_kernels::gemv::Gemv;
 use warpsmith_device::DeviceSlice;
 use warpsmith_runtime::Error;
@@ -65,7 +65,8 @@ impl Step<'_> {
         let post_norm = layer.post_norms.as_ref().map(|(_, after_feed_forward)| &**after_feed_forward);
         let fused = post_norm.is_none() && shares.is_none() && !layer_norm;
         let (quantized, ready, written) = quantized.pass(wanted.filter(|_| fused));
-        let mut input = Input { x: inner, columns, stride: sizes.inner, norm: None, choice, quantized, ready };
+        let stride = stride(self.config.dense_width());
+        let mut input = Input { x: inner, columns, stride, norm: None, choice, quantized, ready };
         let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
         if layer_norm {
             onto_first(product, shares, y, sizes.hidden).launch(on)?;

@@ -211,7 +211,7 @@ fn heads(c: &Config, layer: &LayerWeights) -> Layer {
 }
 
 fn sizes(c: &Config) -> Sizes {
-    Sizes { hidden: c.hidden as u32, feed_forward: c.feed_forward as u32, ..Sizes::default() }
+    Sizes { hidden: c.hidden as u32, feed_forward: c.dense_width() as u32, ..Sizes::default() }
 }
 
 /// A layer's weights for the kernel.

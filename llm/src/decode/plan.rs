@@ -9,9 +9,12 @@ pub struct MemoryPlan {
     pub decoder: u64,
     /// Bytes of the cache of a sequence of its own.
     pub sequence: u64,
+    /// Of these, the states of its layers that are delta nets, which a sequence in a pool takes beside its pages.
+    pub states: u64,
     /// Such sequences that fit beside the decoder.
     pub sequences: usize,
-    /// Positions of a pool that fills the same memory, in whole pages. Sequences need as many as they have tokens, and not as many as they may get.
+    /// Positions of a pool that fills the same memory, in whole pages, beside the states of as many sequences as the decoder takes at a time.
+    /// Sequences need as many as they have tokens, and not as many as they may get.
     pub positions: usize,
 }
 
@@ -23,7 +26,8 @@ impl Model {
         let left = memory.checked_sub(decoder)?;
         let sequence = Sequence::device_bytes(self, capacity, kv)?;
         let sequences = left.checked_div(sequence).unwrap_or(0) as usize;
-        let positions = Pool::positions_in(self, left, PoolOptions { kv, ..Default::default() });
-        Some(MemoryPlan { decoder, sequence, sequences, positions })
+        let states = Sequence::state_bytes(self);
+        let positions = Pool::positions_beside(self, left, options.batch, PoolOptions { kv, ..Default::default() });
+        Some(MemoryPlan { decoder, sequence, states, sequences, positions })
     }
 }

@@ -29,7 +29,7 @@ impl<M: Memory> ExpertBuffers<M> {
     /// For `columns` columns, and `hidden` elements from an output to the next; `None` for a model without experts.
     pub fn new(memory: &M, c: &Config, hidden: usize, columns: usize) -> Result<Option<Self>, M::Error> {
         let Some(of) = c.experts else { return Ok(None) };
-        let (logits_stride, given) = (of.routed().next_multiple_of(4), of.used + of.routed() - of.count);
+        let (logits_stride, given) = (of.routed().next_multiple_of(4), of.given());
         Ok(Some(ExpertBuffers {
             of,
             logits: memory.buffer(logits_stride, columns)?,
@@ -74,11 +74,16 @@ impl ExpertBuffers {
     /// The experts of a column of the last step.
     pub fn routes(&self, stream: &Stream, column: usize, layers: usize) -> Result<Routes, Error> {
         let used = self.of.used;
-        (0..layers).map(|layer| stream.read(&self.chosen(layer)[column * used..][..used])).collect()
+        let of_layer = |layer: usize| match self.of.layers.has(layer) {
+            true => stream.read(&self.chosen(layer)[column * used..][..used]),
+            false => Ok(Vec::new()),
+        };
+        (0..layers).map(of_layer).collect()
     }
 }
 
-/// The experts that a position was given to: for each layer, the one of the largest weight first. Of a dense model none.
+/// The experts that a position was given to: for each layer, the one chosen first before the others; of a dense layer none. Of a dense model
+/// nothing.
 pub type Routes = Vec<Vec<u32>>;
 
 /// Length of the table of a group of so many columns, each of which has its experts.

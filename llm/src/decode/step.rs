@@ -217,8 +217,7 @@ impl Step<'_> {
         if let Some(router) = &layer.router {
             return self.mixture(on, (index, layer), router);
         }
-        let part = FeedForward::of(layer, self.config.feed_forward, self.buffers.sizes.inner);
-        self.feed_forward(on, part, None)?;
+        self.feed_forward(on, FeedForward::of(layer, self.config.dense_width()), None)?;
         self.down(on, (index, layer))
     }
 

@@ -76,9 +76,11 @@ layer_weights! {
     head_norms: Option<Pair> = heads(q_norm, k_norm);
     /// Where the matrices behind it are those of experts.
     router: Option<Projection> = optional_projection(router, shared_router; router_bias);
+    /// What choosing adds to each expert.
+    choice_bias: Option<Buffer<f32>> = optional(choice_bias);
     attn_norm: Norm = norm(attn_norm; attn_norm_bias);
     /// Of a delta net what it projects.
-    qkv: Projection = inputs(q, k, v, delta_qkv, delta_gate, delta_beta, delta_alpha; qkv_bias);
+    qkv: Projection = inputs(q, k, v, delta_q, delta_k, delta_v, delta_gate, delta_beta, delta_alpha; qkv_bias);
     /// Where the layer is a delta net.
     delta: Option<DeltaVectors> = delta(delta_conv, delta_dt, delta_a, delta_norm);
     /// A score of each query head.
@@ -132,6 +134,8 @@ struct Upload<'a, P> {
     file: &'a ModelFile,
     stages: [Pinned<U32x4>; 2],
     stage: usize,
+    /// The number of the layer that is uploaded.
+    layer: usize,
     done: u64,
     total: u64,
     /// Matrices are written, not only given a place.
@@ -155,7 +159,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let len = (STAGE_BYTES / size_of::<U32x4>()).min(largest).max(widest);
         let device = stream.device();
         let stages = [device.pinned(len)?, device.pinned(len)?];
-        Ok(Upload { stream, file, stages, stage: 0, done: 0, total, fill, progress })
+        Ok(Upload { stream, file, stages, stage: 0, layer: 0, done: 0, total, fill, progress })
     }
 
     fn advance(&mut self, tensor: &str, bytes: usize) {
@@ -221,9 +225,9 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         if there.is_empty() { Ok(None) } else { self.projections(&there, &biases, 1).map(Some) }
     }
 
-    /// Experts of a layer; 1 where it has none.
+    /// Experts of the layer that is uploaded; 1 where it has none.
     fn experts(&self) -> usize {
-        self.file.config().experts.map_or(1, |e| e.count)
+        self.file.config().experts_of(self.layer).map_or(1, |e| e.count)
     }
 
     fn experts_matrix(&mut self, _: &str, [m]: [&Matrix; 1], bias: [&Bias; 1]) -> Result<Stack, DecodeError> {
@@ -325,7 +329,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
     fn inputs(
         &mut self,
         _: &str,
-        [q, k, v, delta @ ..]: [&Option<Matrix>; 7],
+        [q, k, v, delta @ ..]: [&Option<Matrix>; 9],
         biases: [&Bias; 1],
     ) -> Result<Projection, DecodeError> {
         let (Some(q), Some(k), Some(v)) = (q, k, v) else {
@@ -395,7 +399,8 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let whole = file.tied() && head.len() == file.embedding().rows;
         let embedding = self.stack(&[file.embedding()], &[if whole { &bias } else { &none }], (0, 1))?;
         let mut layers = Vec::with_capacity(file.layers().len());
-        for l in file.layers() {
+        for (number, l) in file.layers().iter().enumerate() {
+            self.layer = number;
             layers.push(self.layer(l)?);
         }
         let positions = file.positions().map(|all| self.floats("position_embd.weight", all)).transpose()?;

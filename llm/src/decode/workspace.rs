@@ -32,7 +32,7 @@ pub(super) struct Extent {
 }
 
 /// Elements from a column of an activation to the next: 16-byte loads start at each.
-fn stride(len: usize) -> usize {
+pub(super) fn stride(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
@@ -41,9 +41,7 @@ pub(super) struct Sizes {
     pub hidden: usize,
     pub qkv: usize,
     pub attended: usize,
-    /// Of one feed-forward part.
-    pub inner: usize,
-    /// Of those of all of a column's experts, or of the one that all columns share, if that is wider.
+    /// Of those of all of a column's experts, of the one that all columns share, or of a layer without experts: the widest.
     all_inner: usize,
     pub logits: usize,
     /// Logits that a device computes, but for the last of several, which may have fewer.
@@ -61,14 +59,15 @@ impl Sizes {
         let formats = QuantFormat::ALL.map(Some).into_iter().filter(|_| activations != Activations::F32);
         // What delta nets project, and what they give.
         let (projected, values) = net_of(c, 0).map_or((0, 0), |net| (net.projected(), net.values()));
-        let parts = [c.q_dim(), values.max(1), c.feed_forward].into_iter().flat_map(|cols| {
+        let dense = c.dense_width();
+        let parts = [c.q_dim(), values.max(1), c.feed_forward, dense.max(1)].into_iter().flat_map(|cols| {
             let parts = move |format| gemv::parts_with(format, c.hidden as u32, cols as u32, false);
             formats.clone().chain([None]).map(parts)
         });
         let parts = parts.chain([embed::parts(c.hidden as u32)]);
         let parts = parts.chain(c.experts.map(|_| combine::parts(c.hidden as u32)));
         let parts = parts.chain((ranks > 1).then_some(Peers::PARTS as u32));
-        let quantized = QuantizedActivations::sizes(c.hidden.max(c.q_dim()).max(values).max(c.feed_forward));
+        let quantized = QuantizedActivations::sizes(c.hidden.max(c.q_dim()).max(values).max(c.feed_forward).max(dense));
         // A column of each of its experts.
         let used = c.experts.map_or(1, |e| e.used);
         let of_inner = QuantizedActivations::sizes(c.feed_forward);
@@ -80,8 +79,7 @@ impl Sizes {
             hidden: stride(c.hidden),
             qkv: stride((c.gate_dim() + c.qkv_dim()).max(projected)),
             attended: stride(c.q_dim().max(values)),
-            inner: stride(c.feed_forward),
-            all_inner: (used * stride(c.feed_forward)).max(stride(shared)),
+            all_inner: (used * stride(c.feed_forward)).max(stride(shared.max(dense))),
             // Processes gather whole slices.
             logits: stride(c.vocab).max(if ranks > 1 { ranks * head_rows(c, ranks) } else { 0 }),
             head: head_rows(c, ranks),

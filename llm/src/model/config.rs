@@ -2,6 +2,7 @@
 
 use super::delta::own_layers;
 use super::keys::Keys;
+use super::sections::check_sections;
 use super::{Architecture, DeltaNets, Experts, LayerKinds, ModelError, Presence, Rope, Yarn};
 use crate::gguf::{Gguf, Value};
 
@@ -16,7 +17,8 @@ pub struct Config {
     pub layers: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Width of the feed-forward part; of an expert, where layers have several.
+    /// Width of the feed-forward part; of an expert, where layers have several. [`feed_forward_of`](Config::feed_forward_of) says it of a
+    /// layer.
     pub feed_forward: usize,
     /// The mixture of experts that the feed-forward parts are.
     pub experts: Option<Experts>,
@@ -86,7 +88,7 @@ impl Config {
         let keys = Keys { file, prefix: architecture.name() };
         let layers = own_layers(&keys, architecture, keys.count("block_count")?)?;
         let hidden = keys.count("embedding_length")?;
-        let experts = Experts::read(&keys, architecture)?;
+        let experts = Experts::read(&keys, architecture, layers)?;
         let of_expert = experts.map(|_| keys.optional_count("expert_feed_forward_length")).transpose()?.flatten();
         let feed_forward = of_expert.map_or_else(|| keys.count("feed_forward_length"), Ok)?;
         let context = keys.count("context_length")?;
@@ -101,6 +103,7 @@ impl Config {
         }
         let head_dim = match keys.optional_count("attention.key_length")? {
             Some(n) => n,
+            None if architecture.rotated_heads() => keys.count("rope.dimension_count")?,
             None if hidden.is_multiple_of(heads) => hidden / heads,
             None => {
                 return Err(keys.wrong(
@@ -125,6 +128,7 @@ impl Config {
         let eps = keys.eps(architecture)?;
         keys.refuse_extras(architecture)?;
         let rope = keys.rope(architecture, head_dim)?;
+        check_sections(&keys, architecture, rope.dims)?;
         let kinds = keys.kinds(architecture, &rope)?;
         let [score_cap, logit_cap] = keys.caps(architecture)?;
         let scores = if architecture.scores_by_hidden(layers) { hidden as f64 / heads as f64 } else { head_dim as f64 };
@@ -146,7 +150,7 @@ impl Config {
             rope,
             window: keys.window(context)?,
             kinds,
-            delta: DeltaNets::read(&keys, architecture, (layers, rope.dims))?,
+            delta: DeltaNets::read(&keys, architecture, layers)?,
             score_scale: 1.0 / scores.sqrt(),
             score_cap,
             logit_cap,

@@ -1,7 +1,7 @@
 //! Gated delta nets in place of attention in some layers: what the keys `ssm.*` say, and which layers they are.
 
 use super::keys::Keys;
-use super::{Architecture, Config, ModelError};
+use super::{Architecture, Config, DeltaLayout, ModelError};
 use crate::gguf::Value;
 use gpu_kernels::delta::KERNEL;
 
@@ -12,6 +12,8 @@ pub struct DeltaNets {
     pub key_heads: usize,
     /// Heads of values, and of states (`ssm.time_step_rank`); a multiple of `key_heads`.
     pub value_heads: usize,
+    /// So many heads of values side by side have one key head.
+    pub together: usize,
     /// Elements of a head, of all kinds (`ssm.state_size`).
     pub dim: usize,
     /// Which layers they are.
@@ -45,22 +47,31 @@ impl DeltaNets {
         self.value_heads * self.dim
     }
 
+    /// Elements of all queries, and of all keys.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.key_heads * self.dim
+    }
+
+    /// Heads of values that have one key head.
+    #[must_use]
+    pub fn group(&self) -> usize {
+        self.value_heads / self.key_heads
+    }
+
     /// Elements of all queries, keys and values, which are convolved.
     #[must_use]
     pub fn channels(&self) -> usize {
-        2 * self.key_heads * self.dim + self.values()
+        2 * self.keys() + self.values()
     }
 
-    /// Those of a file of so many layers that turn so many elements of a head, if the architecture has any.
+    /// Those of a file of so many layers, if the architecture has any.
     pub(super) fn read(
         keys: &Keys<'_>,
         architecture: Architecture,
-        (layers, rotated): (usize, usize),
+        layers: usize,
     ) -> Result<Option<DeltaNets>, ModelError> {
-        if !architecture.delta_nets() {
-            return Ok(None);
-        }
-        check_sections(keys, rotated)?;
+        let Some(layout) = architecture.delta_nets() else { return Ok(None) };
         let kernel = keys.count("ssm.conv_kernel")?;
         if kernel != KERNEL as usize {
             return Err(keys.wrong(
@@ -90,7 +101,11 @@ impl DeltaNets {
             let reason = format!("expected {}: values of another width than keys are not supported", value_heads * dim);
             return Err(keys.wrong("ssm.inner_size", inner, reason));
         }
-        Ok(Some(DeltaNets { key_heads, value_heads, dim, layers: kinds(keys, layers)? }))
+        let together = match layout {
+            DeltaLayout::InTurn => 1,
+            DeltaLayout::ByKeyHead => value_heads / key_heads,
+        };
+        Ok(Some(DeltaNets { key_heads, value_heads, together, dim, layers: kinds(keys, layers)? }))
     }
 }
 
@@ -120,33 +135,11 @@ fn kinds(keys: &Keys<'_>, layers: usize) -> Result<Recurrent, ModelError> {
 /// Layers of the model, without those behind them that guess further tokens.
 pub(super) fn own_layers(keys: &Keys<'_>, architecture: Architecture, all: usize) -> Result<usize, ModelError> {
     let key = "nextn_predict_layers";
-    let guessing = if architecture.delta_nets() { keys.file.u32(&keys.name(key))?.unwrap_or(0) as usize } else { 0 };
+    let guessing = if architecture.guesses() { keys.file.u32(&keys.name(key))?.unwrap_or(0) as usize } else { 0 };
     match all.checked_sub(guessing) {
         Some(own) if own > 0 => Ok(own),
         _ => Err(keys.wrong(key, guessing, format!("expected fewer than the {all} layers (block_count)"))),
     }
-}
-
-/// Refuses positions of several kinds where they are not all the token's: of text, those of time, height and width are, and a fourth one
-/// is 0. The pairs of a head take the first three in turn, each as many as its section says, and then the fourth.
-fn check_sections(keys: &Keys<'_>, dims: usize) -> Result<(), ModelError> {
-    let key = "rope.dimension_sections";
-    let Some(value) = keys.file.get(&keys.name(key)) else { return Ok(()) };
-    let sections: Option<Vec<usize>> = match value {
-        Value::Array(all) if all.len() <= 4 => all.iter().map(|n| n.as_u64()?.try_into().ok()).collect(),
-        _ => None,
-    };
-    let Some(sections) = sections else {
-        return Err(keys.wrong(key, value.describe(), "expected up to four numbers".into()));
-    };
-    let of = |i: usize| sections.get(i).copied().unwrap_or(0);
-    let all = (0..4).fold(0, |sum: usize, i| sum.saturating_add(of(i)));
-    let pair_has_one = |pair: usize| all > 0 && (pair % all) < of(pair % all % 3).saturating_mul(3);
-    if (0..dims / 2).all(pair_has_one) {
-        return Ok(());
-    }
-    let reason = format!("some of the {} pairs of a head would not turn in texts; this is not implemented", dims / 2);
-    Err(keys.wrong(key, format!("{sections:?}"), reason))
 }
 
 impl Config {

@@ -278,7 +278,8 @@ impl ModelFile {
         let layer = |l: &LayerTensors| {
             let all: u64 = l.matrices().map(weights).sum();
             let of_experts: u64 = l.gate.iter().chain([&l.up, &l.down]).map(weights).sum();
-            all - self.0.config.experts.map_or(0, |e| of_experts / e.count as u64 * (e.count - e.used) as u64)
+            let experts = self.0.config.experts.filter(|_| l.router.is_some());
+            all - experts.map_or(0, |e| of_experts / e.count as u64 * (e.count - e.used) as u64)
         };
         self.0.layers.iter().map(layer).sum::<u64>() + weights(self.output())
     }

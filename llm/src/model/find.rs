@@ -243,7 +243,7 @@ impl<'a> Find<'a> {
                 let (number, part) = rest.split_once('.')?;
                 Some((number.parse::<usize>().ok()?, part))
             });
-            let guesses = in_layer.is_some_and(|(n, _)| n >= self.config.layers) && self.config.delta.is_some();
+            let guesses = in_layer.is_some_and(|(n, _)| n >= self.config.layers) && self.config.architecture.guesses();
             let reason = match in_layer {
                 // A layer behind the model's own, which guesses further tokens: no text depends on it.
                 _ if guesses => None,

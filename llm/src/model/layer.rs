@@ -1,9 +1,9 @@
 //! The tensors of a layer, listed once: what a file has to hold, and what is uploaded.
 
 use super::find::Find;
-use super::{Architecture, Config, DeltaNets, Matrix, ModelError, Presence};
+use super::in_layer::{InLayer, delta_rows};
+use super::{Architecture, Config, DeltaNets, Matrix, ModelError};
 use gpu_kernels::delta::KERNEL;
-use std::ops::Range;
 
 /// What a layer holds in one field: a matrix, a vector, or a vector that only some architectures have.
 trait Held {
@@ -61,8 +61,8 @@ macro_rules! layer_tensors {
             }
 
             pub(super) fn find(file: &Find<'_>, number: usize) -> Result<LayerTensors, ModelError> {
-                let layer = InLayer { file, number };
-                let c = file.config;
+                let c = &file.config.alike(number);
+                let layer = InLayer { file, number, config: c };
                 Ok(LayerTensors {
                     $($field: layer.$read(
                         [$($name),+],
@@ -94,17 +94,21 @@ layer_tensors! {
     v: Option<Matrix> = attending_part ["attn_v.weight", "attn_qkv.weight"]
         |c| (c.q_dim() + c.kv_dim()..c.qkv_dim(), [c.qkv_dim(), c.hidden]), if Architecture::fused_qkv;
     /// Norm of every query head, `[head_dim]`, where the architecture has it.
-    q_norm: Option<Vec<f32>> = attending_vectors ["attn_q_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
+    q_norm: Option<Vec<f32>> = head_norm ["attn_q_norm.weight", "attn_k_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
     /// Norm of every key head, `[head_dim]`, where the architecture has it.
-    k_norm: Option<Vec<f32>> = attending_vectors ["attn_k_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
-    /// Of a delta net: queries, keys and values, `[channels, hidden]`.
-    delta_qkv: Option<Matrix> = delta_matrix ["attn_qkv.weight"] |c| [c.delta.as_ref().map_or(0, DeltaNets::channels), c.hidden];
+    k_norm: Option<Vec<f32>> = head_norm ["attn_k_norm.weight", "attn_q_norm.weight"] |c| [c.head_dim], if Architecture::head_norms;
+    /// Of a delta net: queries, `[key_heads * dim, hidden]`.
+    delta_q: Option<Matrix> = delta_input ["attn_qkv.weight", "ssm_in.weight"] |c| delta_rows(c, 0);
+    /// Keys, `[key_heads * dim, hidden]`.
+    delta_k: Option<Matrix> = delta_input ["attn_qkv.weight", "ssm_in.weight"] |c| delta_rows(c, 1);
+    /// Values, `[values, hidden]`.
+    delta_v: Option<Matrix> = delta_input ["attn_qkv.weight", "ssm_in.weight"] |c| delta_rows(c, 2);
     /// Gates of its results, `[values, hidden]`.
-    delta_gate: Option<Matrix> = delta_matrix ["attn_gate.weight"] |c| [c.delta.as_ref().map_or(0, DeltaNets::values), c.hidden];
+    delta_gate: Option<Matrix> = delta_input ["attn_gate.weight", "ssm_in.weight"] |c| delta_rows(c, 3);
     /// What new values count for, `[value_heads, hidden]`.
-    delta_beta: Option<Matrix> = delta_matrix ["ssm_beta.weight"] |c| [c.delta.as_ref().map_or(0, |d| d.value_heads), c.hidden];
+    delta_beta: Option<Matrix> = delta_factor ["ssm_beta.weight", "ssm_ba.weight"] |c| (0, c.hidden);
     /// How much of the state is kept, `[value_heads, hidden]`.
-    delta_alpha: Option<Matrix> = delta_matrix ["ssm_alpha.weight"] |c| [c.delta.as_ref().map_or(0, |d| d.value_heads), c.hidden];
+    delta_alpha: Option<Matrix> = delta_factor ["ssm_alpha.weight", "ssm_ba.weight"] |c| (1, c.hidden);
     /// The convolution, `[channels, KERNEL]`.
     delta_conv: Option<Vec<f32>> = delta_vector ["ssm_conv1d.weight"]
         |c| [KERNEL as usize, c.delta.as_ref().map_or(0, DeltaNets::channels)];
@@ -133,6 +137,9 @@ layer_tensors! {
     /// `[experts]`.
     router_bias: Option<Vec<f32>> = router_biases ["ffn_gate_inp.bias"] |c| [c.experts.map_or(0, |e| e.count)],
         if Architecture::other_biases;
+    /// What choosing adds to each expert, `[experts]`.
+    choice_bias: Option<Vec<f32>> = router_biases ["exp_probs_b.bias"] |c| [c.experts.map_or(0, |e| e.count)],
+        if Architecture::choice_biases;
     /// `[1, hidden]`: the weight of the shared expert.
     shared_router: Option<Matrix> = row ["ffn_gate_inp_shexp.weight"] |c| [c.hidden];
     /// `[shared, hidden]`.
@@ -142,10 +149,10 @@ layer_tensors! {
     /// `[hidden, shared]`.
     shared_down: Option<Matrix> = shared ["ffn_down_shexp.weight"] |c| [c.hidden, shared(c)];
     /// `[feed_forward, hidden]`; of every expert, one behind the other. None, where the architecture [has no gates](Architecture::ungated).
-    gate: Option<Matrix> = gates ["ffn_gate_exps.weight", "ffn_gate.weight", "ffn_up.weight"]
+    gate: Option<Matrix> = gates ["ffn_gate_up_exps.weight", "ffn_gate_exps.weight", "ffn_gate.weight", "ffn_up.weight"]
         |c| (0..c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused_gates;
     /// `[feed_forward, hidden]`; of every expert.
-    up: Matrix = experts_or_part ["ffn_up_exps.weight", "ffn_up.weight", "ffn_up.weight"]
+    up: Matrix = experts_or_part ["ffn_gate_up_exps.weight", "ffn_up_exps.weight", "ffn_up.weight", "ffn_up.weight"]
         |c| (c.feed_forward..2 * c.feed_forward, [2 * c.feed_forward, c.hidden]), if Architecture::fused_gates;
     /// `[feed_forward]`; of every expert.
     gate_bias: Option<Vec<f32>> = gate_biases ["ffn_gate_exps.bias", "ffn_gate.bias"] |c| [c.feed_forward],
@@ -165,239 +172,4 @@ layer_tensors! {
 /// Width of the shared expert.
 fn shared(c: &Config) -> usize {
     c.experts.and_then(|e| e.shared).unwrap_or(0)
-}
-
-/// Reads the tensors of layer `number`.
-struct InLayer<'a> {
-    file: &'a Find<'a>,
-    number: usize,
-}
-
-impl InLayer<'_> {
-    fn name(&self, part: &str) -> String {
-        format!("blk.{}.{part}", self.number)
-    }
-
-    fn matrix(&self, [part]: [&str; 1], [rows, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
-        self.file.matrix(&self.name(part), rows, cols)
-    }
-
-    /// A matrix of its own or, where the architecture [fuses](Architecture::fused) it, these rows of one of that shape, by the second
-    /// name.
-    fn part(
-        &self,
-        [own, fused_name]: [&str; 2],
-        (rows, [all, cols]): (Range<usize>, [usize; 2]),
-        fused: bool,
-    ) -> Result<Matrix, ModelError> {
-        match fused {
-            true => self.file.rows(&self.name(fused_name), rows, [all, cols]),
-            false => self.file.matrix(&self.name(own), rows.len(), cols),
-        }
-    }
-
-    /// Whether the layer is a delta net.
-    fn recurrent(&self) -> bool {
-        self.file.config.is_recurrent(self.number)
-    }
-
-    /// A [part](Self::part) of a layer that attends.
-    fn attending_part(
-        &self,
-        names: [&str; 2],
-        rows: (Range<usize>, [usize; 2]),
-        fused: Presence,
-    ) -> Result<Option<Matrix>, ModelError> {
-        if self.recurrent() { Ok(None) } else { self.part(names, rows, self.asked(names[1], fused)).map(Some) }
-    }
-
-    /// Whether a tensor that architectures have so is asked for.
-    fn asked(&self, part: &str, presence: Presence) -> bool {
-        presence.asked(|| self.file.has(&self.name(part)))
-    }
-
-    /// The biases of queries, keys and values: of three tensors, or of the one that holds all.
-    fn qkv_biases(
-        &self,
-        [q, k, v, fused_name]: [&str; 4],
-        lens: [usize; 3],
-        presence: Presence,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        match self.asked("attn_qkv.weight", self.file.config.architecture.fused_qkv()) {
-            true => self.vectors([fused_name], [lens.iter().sum()], presence),
-            false => self.vectors([q, k, v], lens, presence),
-        }
-    }
-
-    /// The weights of a norm of the residual stream.
-    fn norm(&self, [part]: [&str; 1], [len]: [usize; 1], there: bool) -> Result<Vec<f32>, ModelError> {
-        if there { self.vector([part], [len]) } else { Ok(vec![1.0; len]) }
-    }
-
-    /// The norm before the feed-forward part, by its own name or, for architectures that call it so, by the second; none, where there is
-    /// [one norm](Architecture::one_norm) for both parts.
-    fn ffn_norm(
-        &self,
-        [own, other]: [&str; 2],
-        len: [usize; 1],
-        by_the_other: bool,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        let architecture = self.file.config.architecture;
-        let part = if by_the_other { other } else { own };
-        let none = architecture.one_norm().asked(|| !self.file.has(&self.name(part)));
-        (!none).then(|| self.norm([part], len, architecture.norm_weights())).transpose()
-    }
-
-    /// The bias of that norm.
-    fn ffn_norm_bias(
-        &self,
-        names: [&str; 1],
-        len: [usize; 1],
-        presence: Presence,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        let none = self.file.config.architecture.one_norm().asked(|| !self.file.has(&self.name("ffn_norm.weight")));
-        self.vectors(names, len, if none { Presence::Never } else { presence })
-    }
-
-    /// Gates, where the architecture has them.
-    fn gates(
-        &self,
-        names: [&str; 3],
-        rows: (Range<usize>, [usize; 2]),
-        fused: bool,
-    ) -> Result<Option<Matrix>, ModelError> {
-        let gated = self.file.config.architecture.ungated().is_none();
-        gated.then(|| self.experts_or_part(names, rows, fused)).transpose()
-    }
-
-    /// The biases of gates.
-    fn gate_biases(
-        &self,
-        names: [&str; 2],
-        len: [usize; 1],
-        presence: Presence,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        match self.file.config.architecture.ungated() {
-            Some(_) => Ok(None),
-            None => self.expert_biases(names, len, presence),
-        }
-    }
-
-    /// The biases of a router, where there is one.
-    fn router_biases(
-        &self,
-        names: [&str; 1],
-        lens: [usize; 1],
-        presence: Presence,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        self.file.config.experts.map_or(Ok(None), |_| self.vectors(names, lens, presence))
-    }
-
-    /// [Vectors](Self::vectors) of a layer that attends.
-    fn attending_vectors<const N: usize>(
-        &self,
-        parts: [&str; N],
-        lens: [usize; N],
-        presence: Presence,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        self.vectors(parts, lens, if self.recurrent() { Presence::Never } else { presence })
-    }
-
-    /// A matrix of a delta net.
-    fn delta_matrix(&self, part: [&str; 1], size: [usize; 2]) -> Result<Option<Matrix>, ModelError> {
-        self.recurrent().then(|| self.matrix(part, size)).transpose()
-    }
-
-    /// A vector of a delta net, of one dimension or more.
-    fn delta_vector<const N: usize>(
-        &self,
-        [part]: [&str; 1],
-        shape: [usize; N],
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        self.recurrent().then(|| self.file.floats(&self.name(part), &shape)).transpose()
-    }
-
-    /// What is projected onto the residual stream: what was attended to, or by the second name what a delta net gives.
-    fn mixer_output(
-        &self,
-        [attended, delta]: [&str; 2],
-        [rows, q_dim, values]: [usize; 3],
-    ) -> Result<Matrix, ModelError> {
-        if self.recurrent() { self.matrix([delta], [rows, values]) } else { self.matrix([attended], [rows, q_dim]) }
-    }
-
-    /// A matrix that only mixtures of experts have.
-    fn router(&self, part: [&str; 1], size: [usize; 2]) -> Result<Option<Matrix>, ModelError> {
-        self.file.config.experts.map(|_| self.matrix(part, size)).transpose()
-    }
-
-    /// A matrix of the shared expert.
-    fn shared(&self, part: [&str; 1], size: [usize; 2]) -> Result<Option<Matrix>, ModelError> {
-        self.file.config.experts.and_then(|e| e.shared).map(|_| self.matrix(part, size)).transpose()
-    }
-
-    /// A matrix of one row that only shared experts have.
-    fn row(&self, [part]: [&str; 1], [cols]: [usize; 1]) -> Result<Option<Matrix>, ModelError> {
-        let shared = self.file.config.experts.and_then(|e| e.shared);
-        shared.map(|_| self.file.row(&self.name(part), cols)).transpose()
-    }
-
-    /// Under the first name a matrix for each expert; without experts, that of the second name.
-    fn experts(&self, [of_all, alone]: [&str; 2], [rows, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
-        match self.file.config.experts {
-            None => self.matrix([alone], [rows, cols]),
-            Some(experts) => self.file.matrices(&self.name(of_all), experts.count, rows, cols),
-        }
-    }
-
-    /// As [`experts`](Self::experts), where without experts the matrix may be a [part](Self::part).
-    fn experts_or_part(
-        &self,
-        [of_all, own, fused_name]: [&str; 3],
-        (rows, [all, cols]): (Range<usize>, [usize; 2]),
-        fused: bool,
-    ) -> Result<Matrix, ModelError> {
-        match self.file.config.experts {
-            None => self.part([own, fused_name], (rows, [all, cols]), fused),
-            Some(experts) => self.file.matrices(&self.name(of_all), experts.count, rows.len(), cols),
-        }
-    }
-
-    fn vector(&self, [part]: [&str; 1], [len]: [usize; 1]) -> Result<Vec<f32>, ModelError> {
-        self.file.vector(&self.name(part), len)
-    }
-
-    /// A bias for each expert, one behind the other, if the architecture has them; without experts that of the second name.
-    fn expert_biases(
-        &self,
-        [of_all, alone]: [&str; 2],
-        [len]: [usize; 1],
-        presence: Presence,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        match self.file.config.experts {
-            None => self.vectors([alone], [len], presence),
-            Some(experts) if presence == Presence::Always => {
-                self.file.floats(&self.name(of_all), &[len, experts.count]).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Vectors one after the other, if the architecture has them; a file that has one has all.
-    fn vectors<const N: usize>(
-        &self,
-        parts: [&str; N],
-        lens: [usize; N],
-        presence: Presence,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        if !presence.asked(|| parts.iter().any(|part| self.file.has(&self.name(part)))) {
-            return Ok(None);
-        }
-        // Grown as tensors are found to have these lengths: keys that lie cost an error, not memory.
-        let mut all = Vec::new();
-        for (part, len) in parts.into_iter().zip(lens) {
-            all.extend(self.vector([part], [len])?);
-        }
-        Ok(Some(all))
-    }
 }

@@ -11,7 +11,7 @@
 //! A column of a matrix is in a block with others, so that shares begin at blocks.
 
 use super::Cut;
-use super::{Config, Experts, LayerTensors, Matrix, ModelError, ModelFile};
+use super::{Config, ExpertLayers, Experts, LayerTensors, Matrix, ModelError, ModelFile};
 use std::ops::Range;
 
 /// Devices at most.
@@ -58,7 +58,11 @@ impl Share<'_> {
             heads: c.heads / ranks,
             kv_heads: self.kv_heads().len(),
             feed_forward: c.feed_forward / ranks,
-            experts: c.experts.map(|e| Experts { shared: e.shared.map(|width| width / ranks), ..e }),
+            experts: c.experts.map(|e| Experts {
+                shared: e.shared.map(|width| width / ranks),
+                layers: ExpertLayers { dense: e.layers.dense / ranks, ..e.layers },
+                ..e
+            }),
             ..c.clone()
         }
     }
@@ -71,8 +75,9 @@ impl Share<'_> {
     fn layer(&self, l: &LayerTensors) -> LayerTensors {
         let c = self.config;
         let [q, kv] = self.rows();
-        let count = c.experts.map_or(1, |e| e.count);
-        let inner = self.part(c.feed_forward);
+        let count = c.experts.filter(|_| l.router.is_some()).map_or(1, |e| e.count);
+        let width = l.up.rows / count;
+        let inner = self.part(width);
         let shared = self.part(c.experts.and_then(|e| e.shared).unwrap_or(0));
         let parts = |all: &Option<Vec<f32>>, ranges: &[Range<usize>]| {
             let all = all.as_ref()?;
@@ -82,7 +87,7 @@ impl Share<'_> {
         let (q_dim, kv_dim) = (c.q_dim(), c.kv_dim());
         let behind = |at: usize| kv.start + at..kv.end + at;
         let of_experts: Vec<Range<usize>> =
-            (0..count).map(|i| inner.start + i * c.feed_forward..inner.end + i * c.feed_forward).collect();
+            (0..count).map(|i| inner.start + i * width..inner.end + i * width).collect();
         LayerTensors {
             qkv_bias: parts(&l.qkv_bias, &[q.clone(), behind(q_dim), behind(q_dim + kv_dim)]),
             q: rows(&l.q, &q),
@@ -111,9 +116,15 @@ pub(crate) fn head_rows(c: &Config, ranks: usize) -> usize {
 }
 
 impl Matrix {
-    /// These rows of each of `count` matrices that lie one behind the other.
+    /// These rows of each of `count` matrices that lie one behind the other; they may be rows of each of so many themselves.
     pub(super) fn rows_of(&self, count: usize, rows: Range<usize>) -> Matrix {
-        let cut = Cut { group: self.rows / count, rows: rows.clone(), cols: self.cols, first_col: 0 };
+        let each = self.rows / count;
+        let (group, before) = match &self.cut {
+            Some(cut) if cut.rows.len() == each => (cut.group, cut.rows.start),
+            _ => (each, 0),
+        };
+        let of_group = before + rows.start..before + rows.end;
+        let cut = Cut { group, rows: of_group, cols: self.cols, first_col: 0 };
         Matrix { rows: count * rows.len(), cut: Some(cut), ..self.clone() }
     }
 
@@ -167,6 +178,7 @@ impl ModelFile {
         let counted = [
             (c.heads, "query heads"),
             (c.feed_forward, "rows of the feed-forward part"),
+            (c.dense_width(), "rows of the feed-forward part of layers without experts"),
             (shared, "rows of the shared expert"),
         ];
         if let Some((count, what)) = counted.into_iter().find(|(count, _)| !count.is_multiple_of(ranks)) {

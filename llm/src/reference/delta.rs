@@ -23,17 +23,25 @@ pub(super) fn attend(
     state: &mut State,
 ) -> Result<Option<Vec<f64>>, ReferenceError> {
     let LayerTensors {
-        delta_qkv, delta_gate, delta_beta, delta_alpha, delta_conv, delta_dt, delta_a, delta_norm, ..
+        delta_q,
+        delta_k,
+        delta_v,
+        delta_gate,
+        delta_beta,
+        delta_alpha,
+        delta_conv,
+        delta_dt,
+        delta_a,
+        delta_norm,
+        ..
     } = layer;
-    let (Some(net), Some(qkv), Some(gate), Some(beta), Some(alpha)) =
-        (&c.delta, delta_qkv, delta_gate, delta_beta, delta_alpha)
-    else {
-        return Ok(None);
-    };
+    let (Some(net), Some(q), Some(k), Some(v)) = (&c.delta, delta_q, delta_k, delta_v) else { return Ok(None) };
+    let (Some(gate), Some(beta), Some(alpha)) = (delta_gate, delta_beta, delta_alpha) else { return Ok(None) };
     let (Some(conv), Some(dt), Some(a), Some(norm)) = (delta_conv, delta_dt, delta_a, delta_norm) else {
         return Ok(None);
     };
-    let mixed = convolve(product(model, qkv, h)?, conv, &mut state.inputs);
+    let inputs = [product(model, q, h)?, product(model, k, h)?, product(model, v, h)?].concat();
+    let mixed = convolve(inputs, conv, &mut state.inputs);
     let (z, beta, alpha) = (product(model, gate, h)?, product(model, beta, h)?, product(model, alpha, h)?);
     state.heads.resize(net.value_heads, vec![0.0; net.dim * net.dim]);
     let mut all = Vec::with_capacity(net.values());
@@ -72,7 +80,7 @@ fn parts<'a>(mixed: &'a [f64], net: &DeltaNets, head: usize, eps: f32) -> [std::
         let length = dot(x, x).sqrt().max(f64::from(eps));
         x.iter().map(|x| x / length * scale).collect::<Vec<_>>()
     };
-    let key_head = head % net.key_heads;
+    let key_head = head / net.together % net.key_heads;
     let q = unit(of(key_head), 1.0 / (net.dim as f64).sqrt());
     let k = unit(of(net.key_heads + key_head), 1.0);
     [q.into(), k.into(), of(2 * net.key_heads + head).into()]

@@ -290,7 +290,9 @@ impl Reference {
             v: _,
             q_norm: _,
             k_norm: _,
-            delta_qkv: _,
+            delta_q: _,
+            delta_k: _,
+            delta_v: _,
             delta_gate: _,
             delta_beta: _,
             delta_alpha: _,
@@ -306,6 +308,7 @@ impl Reference {
             ffn_norm_bias,
             router,
             router_bias,
+            choice_bias,
             shared_router,
             shared_gate,
             shared_up,
@@ -331,10 +334,10 @@ impl Reference {
         let read = before.as_deref().unwrap_or(x);
         let h = ffn_norm.as_ref().map_or(h, |weight| norm(c, read, weight, ffn_norm_bias.as_deref()));
         let matrices = (gate.as_ref().map(|gate| (gate, gate_bias)), (up, up_bias), (down, down_bias));
-        let router = router.as_ref().map(|router| (router, router_bias));
-        let (mut out, fits) = feed_forward(model, c, matrices, router, &h, given)?;
-        if let (Some(router), Some(gate), Some(up), Some(down)) = (shared_router, shared_gate, shared_up, shared_down) {
-            add(&mut out, &shared_expert(model, c, router, [gate, up, down], &h)?);
+        let router = router.as_ref().map(|router| (router, router_bias, choice_bias.as_deref().unwrap_or_default()));
+        let (mut out, fits) = feed_forward(model, (c, c.feed_forward_of(index)), matrices, router, &h, given)?;
+        if let (Some(gate), Some(up), Some(down)) = (shared_gate, shared_up, shared_down) {
+            add(&mut out, &shared_expert(model, c, shared_router.as_ref(), [gate, up, down], &h)?);
         }
         add(x, &normed(out, post_ffw_norm, c));
         Ok(fits)
@@ -425,7 +428,7 @@ fn row_bytes(m: &Matrix) -> usize {
 /// Rows of a matrix, as stored.
 fn rows(model: &ModelFile, m: &Matrix, first: usize, count: usize) -> Result<Vec<u8>, ReferenceError> {
     let mut bytes = vec![0; count * row_bytes(m)];
-    let read = model.data(m).read(first * row_bytes(m), &mut bytes);
+    let read = model.read_rows(m, first..first + count, &mut bytes);
     read.map(|()| bytes).map_err(|error| ReferenceError::Tensor { problem: error.to_string() })
 }
 

@@ -12,5 +12,6 @@ pub fn net_of(c: &Config, number: usize) -> Option<Net> {
         value_heads: delta.value_heads as u32,
         dim: delta.dim as u32,
         eps: c.eps,
+        together: delta.together as u32,
     })
 }

@@ -9,6 +9,7 @@ mod paged;
 
 pub(super) use paged::Paged;
 
+use super::delta::StatesShape;
 use super::kv::Shape;
 use super::{Activations, DecodeError, KvType, Model};
 use gpu_kernels::state::GROUP;
@@ -185,6 +186,13 @@ impl Pool {
             if fits(middle) { least = middle } else { most = middle }
         }
         least * page
+    }
+
+    /// The same beside the states of so many sequences in it, which those have whose layers are
+    /// [delta nets](crate::model::DeltaNets).
+    pub fn positions_beside(model: &Model, bytes: u64, sequences: usize, options: PoolOptions) -> usize {
+        let states = StatesShape::of(model.config()).map_or(0, StatesShape::bytes).saturating_mul(sequences as u64);
+        Pool::positions_in(model, bytes.saturating_sub(states), options)
     }
 
     /// What it was made with.

@@ -1,90 +1,80 @@
-//! The families of models, and what tells their forward passes apart: a row each.
+//! The list of families, and what they have that not all have.
 
-use super::RopeStyle;
+use super::super::{Gating, RopeStyle};
+use super::{DeltaLayout, Presence, SharedExpert};
 use gpu_kernels::{activation::Activation, elementwise::Glu};
 
-/// Whether an architecture has a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Presence {
-    /// A file without it is refused.
-    Always,
-    /// It is used where the file has it.
-    Optional,
-    /// A file with it is refused.
-    Never,
-}
-
-impl Presence {
-    /// Whether it is asked for in a file, of which `has` says whether it has it.
-    pub(super) fn asked(self, has: impl FnOnce() -> bool) -> bool {
-        match self {
-            Presence::Always => true,
-            Presence::Optional => has(),
-            Presence::Never => false,
-        }
-    }
-}
-
 /// What not all architectures have, or have alike.
-struct Facts {
+pub(super) struct Facts {
     /// Its name in `general.architecture`.
-    name: &'static str,
-    qkv_biases: Presence,
+    pub(super) name: &'static str,
+    pub(super) qkv_biases: Presence,
     /// Of attention's output, of routers and of the matrices of the feed-forward part.
-    other_biases: Presence,
+    pub(super) other_biases: Presence,
     /// Of the output projection.
-    head_bias: Presence,
+    pub(super) head_bias: Presence,
     /// Norms subtract the mean.
-    layer_norm: bool,
+    pub(super) layer_norm: bool,
     /// What norms multiply with is in the file.
-    norm_weights: bool,
+    pub(super) norm_weights: bool,
     /// Of norms of the residual stream.
-    norm_biases: Presence,
+    pub(super) norm_biases: Presence,
     /// Attention and feed-forward part read one norm; optional: in layers that have no second one.
-    one_norm: Presence,
+    pub(super) one_norm: Presence,
     /// A file says whether the feed-forward part reads what attention reads.
-    says_parallel: bool,
-    head_norms: Presence,
+    pub(super) says_parallel: bool,
+    pub(super) head_norms: Presence,
     /// Each query head has a score that takes a share of its softmax.
-    sinks: Presence,
-    experts: Presence,
-    /// Every token is given to one expert more, and the weights of those that are chosen do not add up to one.
-    shared_expert: bool,
-    rope: RopeStyle,
+    pub(super) sinks: Presence,
+    pub(super) experts: Presence,
+    /// The weights of experts that are chosen add up to one, where a file does not say.
+    pub(super) normalised: bool,
+    /// What their weights are made of, where a file does not say.
+    pub(super) gating: Gating,
+    /// Of experts, added where they are chosen.
+    pub(super) choice_biases: Presence,
+    pub(super) shared_expert: SharedExpert,
+    /// A file may have layers without experts: the first ones, or all but every so manieth.
+    pub(super) dense_layers: bool,
+    /// A file may have layers behind the model's own, which guess further tokens.
+    pub(super) guesses: bool,
+    pub(super) rope: RopeStyle,
+    /// Heads are as wide as what rotates of them, where a file does not say how wide they are.
+    pub(super) rotated_heads: bool,
     /// One tensor holds queries, keys and values.
-    fused_qkv: Presence,
+    pub(super) fused_qkv: Presence,
     /// One tensor holds gates and ups.
-    fused_gates: bool,
+    pub(super) fused_gates: bool,
     /// Embeddings of positions are added to those of tokens.
-    learned_positions: bool,
+    pub(super) learned_positions: bool,
     /// RoPE's angles are divided by one of two lists of factors.
-    longrope: bool,
+    pub(super) longrope: bool,
     /// Layers of which the last does not rotate queries and keys; 0: all rotate.
-    unrotated: usize,
+    pub(super) unrotated: usize,
     /// Layers of which the last attends to all positions, where the others have the window; 0: all have it.
-    windowless: usize,
+    pub(super) windowless: usize,
     /// RoPE base of the layers with the window, if not that of the others.
-    local_base: Option<f32>,
+    pub(super) local_base: Option<f32>,
     /// What attention and feed-forward part give is normed before it is added.
-    post_norms: Presence,
+    pub(super) post_norms: Presence,
     /// The norm before the feed-forward part has the name of one behind attention.
-    ffn_norm_behind: bool,
+    pub(super) ffn_norm_behind: bool,
     /// What comes of gates and ups.
-    glu: Glu,
+    pub(super) glu: Glu,
     /// What comes of ups, where there are no gates.
-    ungated: Option<Activation>,
+    pub(super) ungated: Option<Activation>,
     /// Most layers are gated delta nets.
-    delta_nets: bool,
+    pub(super) delta_nets: Option<DeltaLayout>,
     /// Queries come with gates of attention's results.
-    gated_heads: bool,
+    pub(super) gated_heads: bool,
     /// Embeddings are multiplied by the root of their width.
-    scaled_embeddings: bool,
+    pub(super) scaled_embeddings: bool,
     /// The number of layers of the model whose scores are divided by the root of `hidden / heads`, not of the head width.
-    scores_by_hidden: Option<usize>,
+    pub(super) scores_by_hidden: Option<usize>,
     /// What scores and logits are capped with, where the file does not say.
-    caps: Option<[f32; 2]>,
+    pub(super) caps: Option<[f32; 2]>,
     /// A file says what logits are multiplied with.
-    scaled_logits: bool,
+    pub(super) scaled_logits: bool,
 }
 
 /// What no row says.
@@ -101,8 +91,14 @@ const PLAIN: Facts = Facts {
     head_norms: Presence::Never,
     sinks: Presence::Never,
     experts: Presence::Never,
-    shared_expert: false,
+    normalised: true,
+    gating: Gating::Softmax,
+    choice_biases: Presence::Never,
+    shared_expert: SharedExpert::None,
+    dense_layers: false,
+    guesses: false,
     rope: RopeStyle::Neox,
+    rotated_heads: false,
     fused_qkv: Presence::Never,
     fused_gates: false,
     learned_positions: false,
@@ -114,7 +110,7 @@ const PLAIN: Facts = Facts {
     ffn_norm_behind: false,
     glu: Glu::Silu,
     ungated: None,
-    delta_nets: false,
+    delta_nets: None,
     gated_heads: false,
     scaled_embeddings: false,
     scores_by_hidden: None,
@@ -131,6 +127,19 @@ const WITH_BIASES: Facts = Facts {
     other_biases: Presence::Always,
     ungated: Some(Activation::Gelu),
     ..WITH_LAYER_NORMS
+};
+
+/// What Qwen3-Next and Qwen3.5 share.
+const WITH_DELTA_NETS: Facts =
+    Facts { head_norms: Presence::Always, ffn_norm_behind: true, gated_heads: true, ..PLAIN };
+
+/// What mixtures share whose experts are many and small (Dai et al., arXiv 2401.06066).
+const FINE_GRAINED: Facts = Facts {
+    experts: Presence::Always,
+    normalised: false,
+    shared_expert: SharedExpert::Several,
+    dense_layers: true,
+    ..PLAIN
 };
 
 /// What Cohere's families share.
@@ -150,7 +159,7 @@ macro_rules! architectures {
             /// Every architecture.
             pub const ALL: [Architecture; [$(stringify!($Name)),*].len()] = [$(Architecture::$Name),*];
 
-            fn facts(self) -> &'static Facts {
+            pub(super) fn facts(self) -> &'static Facts {
                 match self {
                     $(Architecture::$Name => &Facts $facts,)*
                 }
@@ -171,7 +180,8 @@ architectures! {
         name: "qwen2moe",
         qkv_biases: Presence::Always,
         experts: Presence::Always,
-        shared_expert: true,
+        normalised: false,
+        shared_expert: SharedExpert::Gated,
         ..PLAIN
     }
     /// Llama and its relatives: no norm of heads, RoPE rotates neighbours. Biases on queries, keys and values are
@@ -229,13 +239,68 @@ architectures! {
     }
     /// Qwen3.5, dense: gated delta nets in three layers of four; in the fourth norms of heads, RoPE of some of their elements, which rotates
     /// halves, and gates of attention's results.
-    Qwen35 {
-        name: "qwen35",
-        head_norms: Presence::Always,
+    Qwen35 { name: "qwen35", delta_nets: Some(DeltaLayout::InTurn), guesses: true, ..WITH_DELTA_NETS }
+    /// Qwen3.5 with a mixture of experts in every layer, and one that all tokens share.
+    Qwen35Moe {
+        name: "qwen35moe",
+        delta_nets: Some(DeltaLayout::InTurn),
+        guesses: true,
+        experts: Presence::Always,
+        shared_expert: SharedExpert::Gated,
+        ..WITH_DELTA_NETS
+    }
+    /// Qwen3-Next: as Qwen3.5 with experts, heads of values that share a key head side by side.
+    Qwen3Next {
+        name: "qwen3next",
+        delta_nets: Some(DeltaLayout::ByKeyHead),
+        experts: Presence::Always,
+        shared_expert: SharedExpert::Gated,
+        ..WITH_DELTA_NETS
+    }
+    /// DeepSeekMoE 16B, and what has its parts: RoPE rotates neighbours. Not V2 and V3, whose attention is another.
+    DeepSeek { name: "deepseek", qkv_biases: Presence::Optional, rope: RopeStyle::Norm, ..FINE_GRAINED }
+    /// GLM-4.5 and 4.6: norms of heads and biases of queries, keys and values where the file has them, sigmoids and biases that choose
+    /// experts, RoPE of some elements of a head, which rotates halves.
+    Glm4Moe {
+        name: "glm4moe",
+        qkv_biases: Presence::Optional,
+        head_norms: Presence::Optional,
         ffn_norm_behind: true,
-        delta_nets: true,
-        gated_heads: true,
-        ..PLAIN
+        gating: Gating::Sigmoid,
+        choice_biases: Presence::Always,
+        guesses: true,
+        ..FINE_GRAINED
+    }
+    /// dots.llm1: norms of heads, biases that choose experts where the file has them, RoPE rotates halves.
+    Dots1 { name: "dots1", head_norms: Presence::Always, choice_biases: Presence::Optional, ..FINE_GRAINED }
+    /// ERNIE 4.5 with experts in all layers but the first, or in every so manieth: RoPE rotates neighbours.
+    Ernie45Moe {
+        name: "ernie4_5-moe",
+        qkv_biases: Presence::Optional,
+        normalised: true,
+        choice_biases: Presence::Optional,
+        shared_expert: SharedExpert::Plain,
+        rope: RopeStyle::Norm,
+        ..FINE_GRAINED
+    }
+    /// Ling lite and plus: RoPE rotates neighbours, heads are as wide as it says.
+    BailingMoe {
+        name: "bailingmoe",
+        qkv_biases: Presence::Optional,
+        rope: RopeStyle::Norm,
+        rotated_heads: true,
+        dense_layers: false,
+        ..FINE_GRAINED
+    }
+    /// Ling 2 and Ring 2: norms of heads, one tensor of queries, keys and values, experts chosen of groups, RoPE of some elements of a head,
+    /// which rotates halves.
+    BailingMoe2 {
+        name: "bailingmoe2",
+        head_norms: Presence::Always,
+        fused_qkv: Presence::Always,
+        choice_biases: Presence::Optional,
+        guesses: true,
+        ..FINE_GRAINED
     }
     /// StarCoder2: layer norms, biases everywhere where the file has them, GELU without gates, RoPE rotates halves.
     StarCoder2 { name: "starcoder2", qkv_biases: Presence::Optional, other_biases: Presence::Optional, ..WITH_BIASES }
@@ -275,190 +340,4 @@ architectures! {
     }
     /// OLMo: layer norms without weights, RoPE rotates neighbours.
     Olmo { name: "olmo", layer_norm: true, norm_weights: false, rope: RopeStyle::Norm, ..PLAIN }
-}
-
-impl Architecture {
-    /// Its name in `general.architecture`.
-    pub fn name(self) -> &'static str {
-        self.facts().name
-    }
-
-    /// Whether queries, keys and values have biases.
-    pub fn qkv_biases(self) -> Presence {
-        self.facts().qkv_biases
-    }
-
-    /// Whether attention's output, routers and the matrices of the feed-forward part have biases.
-    pub fn other_biases(self) -> Presence {
-        self.facts().other_biases
-    }
-
-    /// Whether the output projection has a bias.
-    pub fn head_bias(self) -> Presence {
-        self.facts().head_bias
-    }
-
-    /// Whether norms of the residual stream subtract the mean (layer norm: Ba et al., arXiv 1607.06450); else they are RMS norms.
-    pub fn layer_norm(self) -> bool {
-        self.facts().layer_norm
-    }
-
-    /// Whether norms of the residual stream have weights; else they multiply with one.
-    pub fn norm_weights(self) -> bool {
-        self.facts().norm_weights
-    }
-
-    /// Whether norms of the residual stream have biases.
-    pub fn norm_biases(self) -> Presence {
-        self.facts().norm_biases
-    }
-
-    /// Whether attention and feed-forward part of a layer read one norm; optional: in layers that have no second one.
-    pub fn one_norm(self) -> Presence {
-        self.facts().one_norm
-    }
-
-    /// Whether a file says, by `use_parallel_residual`, if the feed-forward part reads what attention reads, or what attention adds to
-    /// as well.
-    pub fn says_parallel(self) -> bool {
-        self.facts().says_parallel
-    }
-
-    /// Whether each query head has a sink: a score that takes a share of its softmax and has no value (Xiao et al., arXiv 2309.17453).
-    pub fn sinks(self) -> Presence {
-        self.facts().sinks
-    }
-
-    /// Whether every query and key head is normalised.
-    pub fn head_norms(self) -> Presence {
-        self.facts().head_norms
-    }
-
-    /// Whether layers have a mixture of experts.
-    pub fn experts(self) -> Presence {
-        self.facts().experts
-    }
-
-    /// Whether every token is given to one expert more than those that are chosen, with a sigmoid as its weight. Weights of the chosen
-    /// are then not divided by their sum, unless a file says so.
-    pub fn shared_expert(self) -> bool {
-        self.facts().shared_expert
-    }
-
-    /// Which elements of a head RoPE rotates together.
-    pub fn rope_style(self) -> RopeStyle {
-        self.facts().rope
-    }
-
-    /// Whether one tensor holds queries, keys and values.
-    pub fn fused_qkv(self) -> Presence {
-        self.facts().fused_qkv
-    }
-
-    /// Whether one tensor holds gates and ups.
-    pub fn fused_gates(self) -> bool {
-        self.facts().fused_gates
-    }
-
-    /// Whether embeddings of positions, as many as the context has, are added to those of tokens.
-    pub fn learned_positions(self) -> bool {
-        self.facts().learned_positions
-    }
-
-    /// Whether a file may divide RoPE's angles by one of two lists of factors: `rope_factors_long` for sequences beyond the context
-    /// that the model was first trained with, and `rope_factors_short` (longrope: Ding et al., arXiv 2402.13753).
-    pub fn longrope(self) -> bool {
-        self.facts().longrope
-    }
-
-    /// Layers of which the last does not rotate queries and keys; 0: all rotate.
-    pub fn unrotated(self) -> usize {
-        self.facts().unrotated
-    }
-
-    /// Layers of which the last attends to all positions, where the others have the window; 0: all have it. A file may say
-    /// otherwise.
-    pub fn windowless(self) -> usize {
-        self.facts().windowless
-    }
-
-    /// RoPE base of the layers with the window, if not that of the others. A file may say otherwise.
-    pub fn local_base(self) -> Option<f32> {
-        self.facts().local_base
-    }
-
-    /// Whether what attention and feed-forward part give is normed before it is added.
-    pub fn post_norms(self) -> Presence {
-        self.facts().post_norms
-    }
-
-    /// Whether most layers are gated delta nets, which the keys `ssm.*` tell of.
-    pub fn delta_nets(self) -> bool {
-        self.facts().delta_nets
-    }
-
-    /// Whether `attn_q.weight` has, behind the rows of each query head, as many that give the gates of its results.
-    pub fn gated_heads(self) -> bool {
-        self.facts().gated_heads
-    }
-
-    /// Whether files call the norm before the feed-forward part `post_attention_norm`.
-    pub fn ffn_norm_behind(self) -> bool {
-        self.facts().ffn_norm_behind
-    }
-
-    /// What comes of ups, where the feed-forward part has no gates.
-    pub fn ungated(self) -> Option<Activation> {
-        self.facts().ungated
-    }
-
-    /// What comes of gates and ups in a feed-forward part that has both.
-    pub fn glu(self) -> Glu {
-        self.facts().glu
-    }
-
-    /// Whether embeddings are multiplied by the root of their width.
-    pub fn scaled_embeddings(self) -> bool {
-        self.facts().scaled_embeddings
-    }
-
-    /// What scores and logits are capped with, where the file does not say; `None`: neither is.
-    pub fn caps(self) -> Option<[f32; 2]> {
-        self.facts().caps
-    }
-
-    /// Whether a file says, by `logit_scale`, what logits are multiplied with.
-    pub fn scaled_logits(self) -> bool {
-        self.facts().scaled_logits
-    }
-
-    /// Whether the model of so many layers divides scores by the root of `hidden / heads`: files do not say it.
-    pub fn scores_by_hidden(self, layers: usize) -> bool {
-        self.facts().scores_by_hidden == Some(layers)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Steps know layer norms only where nothing else stands between residual stream and products.
-    #[test]
-    fn families_with_layer_norms_have_plain_layers() {
-        let mut with = 0;
-        for facts in Architecture::ALL.map(Architecture::facts) {
-            let rms = facts.norm_weights && [facts.norm_biases, facts.one_norm] == [Presence::Never; 2];
-            if !facts.layer_norm {
-                assert!(rms && !facts.says_parallel && !facts.learned_positions, "{}", facts.name);
-                continue;
-            }
-            with += 1;
-            let never = [facts.experts, facts.post_norms, facts.head_norms, facts.sinks];
-            assert_eq!(never, [Presence::Never; 4], "{}", facts.name);
-            assert!(!facts.delta_nets && !facts.scaled_embeddings && !facts.gated_heads, "{}", facts.name);
-            // Without weights in the file there is none whose lack could say anything.
-            assert!(facts.norm_weights || facts.one_norm == Presence::Never, "{}", facts.name);
-        }
-        assert!(with > 0);
-    }
 }
