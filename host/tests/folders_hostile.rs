@@ -40,7 +40,7 @@ fn stored(name: &str, change: impl FnOnce(&mut Value, &mut Vec<u8>)) -> Checkpoi
 #[test]
 fn what_a_configuration_asks_for_and_is_not_implemented_is_refused_by_its_key() {
     type Change = fn(&mut Value);
-    let cases: [(&str, Change, &str); 31] = [
+    let cases: [(&str, Change, &str); 39] = [
         ("llama", |c| c["head_dim"] = json!(4_000_000_000u32), "`head_dim` is 4000000000"),
         ("qwen3", |c| c["model_type"] = json!("mamba2"), "model_type `mamba2` is not supported"),
         ("qwen3", |c| _ = c.as_object_mut().unwrap().remove("model_type"), "`model_type` is missing"),
@@ -87,6 +87,14 @@ fn what_a_configuration_asks_for_and_is_not_implemented_is_refused_by_its_key() 
         ("gemma2", |c| c["query_pre_attn_scalar"] = json!(144), "`query_pre_attn_scalar` is 144"),
         ("gemma3", |c| c["final_logit_softcapping"] = json!(30.0), "capped logits"),
         ("qwen3_moe", |c| c["mlp_only_layers"] = json!([0]), "`mlp_only_layers`"),
+        ("qwen2_moe", |c| c["decoder_sparse_step"] = json!(2), "`decoder_sparse_step`"),
+        ("glm4_moe", |c| c["first_k_dense_replace"] = json!(0), "blk.0.ffn_gate_inp.weight"),
+        ("glm4_moe", |c| c["moe_layer_freq"] = json!(2), "`moe_layer_freq` is 2"),
+        ("glm4_moe", |c| c["num_hidden_layers"] = json!(3), "`model.layers.2.input_layernorm.weight` is missing"),
+        ("dots1", |c| c["scoring_func"] = json!("softmax"), "`scoring_func` is \"softmax\""),
+        ("dots1", |c| c["norm_topk_prob"] = json!(null), "`norm_topk_prob` is missing"),
+        ("dots1", |c| c["topk_group"] = json!(5), "expected at most 4 groups"),
+        ("dots1", |c| c["max_window_layers"] = json!(1), "`max_window_layers` leaves layers with a window"),
         ("qwen3_moe", |c| c["num_experts"] = json!(5), "`model.layers.0.mlp.experts.4.gate_proj.weight` is missing"),
     ];
     for (name, change, says) in cases {

@@ -2,7 +2,7 @@
 
 use super::CheckpointError;
 use super::json::Object;
-use super::rope;
+use super::{experts, rope};
 use crate::gguf::{GgufWriter, OwnedValue};
 use crate::model::{Architecture, Presence};
 use gpu_kernels::activation::Activation;
@@ -22,7 +22,10 @@ const MODEL_TYPES: &[(&str, Architecture, Option<u32>)] = &[
     ("mixtral", Architecture::Llama, None),
     ("qwen2", Architecture::Qwen2, None),
     ("qwen3", Architecture::Qwen3, Some(128)),
+    ("qwen2_moe", Architecture::Qwen2Moe, None),
     ("qwen3_moe", Architecture::Qwen3Moe, None),
+    ("glm4_moe", Architecture::Glm4Moe, Some(128)),
+    ("dots1", Architecture::Dots1, None),
     ("phi3", Architecture::Phi3, None),
     ("smollm3", Architecture::SmolLm3, None),
     ("gemma2", Architecture::Gemma2, Some(256)),
@@ -103,7 +106,7 @@ pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Number
     window(config, &mut keys, layers)?;
     unrotated(config, architecture, layers)?;
     scores(config, &mut keys, (layers, hidden, heads, head_dim))?;
-    let experts = experts(config, &mut keys)?;
+    let experts = experts::keys(config, &mut keys)?;
     let lists = rope::keys(config, &mut keys, head_dim)?;
     Ok(Numbers {
         architecture,
@@ -177,9 +180,19 @@ fn window(config: Object<'_>, keys: &mut Keys<'_>, layers: u32) -> Result<(), Ch
             return Err(config.wrong("max_window_layers", reason));
         }
         // Qwen's families have a window only where this says so.
-        None if matches!(architecture, Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Qwen3Moe) => {
+        None if matches!(
+            architecture,
+            Architecture::Qwen2 | Architecture::Qwen2Moe | Architecture::Qwen3 | Architecture::Qwen3Moe
+        ) =>
+        {
             window = None
         }
+        None if architecture == Architecture::Dots1 => match config.count("max_window_layers")? {
+            Some(first) if first < layers => {
+                return Err(config.wrong("max_window_layers", "leaves layers with a window, which is not supported"));
+            }
+            _ => window = None,
+        },
         // Llama's forward pass knows no window.
         _ if config.text("model_type")? == Some("llama") => window = None,
         _ => {}
@@ -275,28 +288,4 @@ fn scores(
         true => Ok(()),
         false => Err(config.wrong(key, format!("is {scale}; of a model of this shape {implemented} is implemented"))),
     }
-}
-
-/// Mixtures of experts.
-fn experts(config: Object<'_>, keys: &mut Keys<'_>) -> Result<Option<usize>, CheckpointError> {
-    let model_type = config.text("model_type")?;
-    let count = match model_type {
-        Some("qwen3_moe") => config.require_count("num_experts")?,
-        Some("mixtral") => config.require_count("num_local_experts")?,
-        _ => return Ok(None),
-    };
-    keys.set("expert_count", count);
-    keys.set("expert_used_count", config.require_count("num_experts_per_tok")?);
-    if model_type == Some("qwen3_moe") {
-        keys.set("expert_feed_forward_length", config.require_count("moe_intermediate_size")?);
-        keys.set("expert_weights_norm", config.flag("norm_topk_prob")?.unwrap_or(false));
-        let dense = "puts layers without experts beside layers with experts, which is not supported";
-        if config.count("decoder_sparse_step")?.is_some_and(|n| n != 1) {
-            return Err(config.wrong("decoder_sparse_step", dense));
-        }
-        if config.list("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
-            return Err(config.wrong("mlp_only_layers", dense));
-        }
-    }
-    Ok(Some(count as usize))
 }

@@ -32,6 +32,7 @@
 
 mod config;
 mod error;
+mod experts;
 mod json;
 mod names;
 mod quant;

@@ -48,6 +48,14 @@ const LAYER: &[Row] = &[
     ("mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight", Read::Experts),
     ("mlp.experts.{}.up_proj.weight", "ffn_up_exps.weight", Read::Experts),
     ("mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight", Read::Experts),
+    ("mlp.gate.e_score_correction_bias", "exp_probs_b.bias", Read::Vector),
+    ("mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", Read::Matrix),
+    ("mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", Read::Matrix),
+    ("mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", Read::Matrix),
+    ("mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", Read::Matrix),
+    ("mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", Read::Matrix),
+    ("mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", Read::Matrix),
+    ("mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", Read::Matrix),
     ("block_sparse_moe.gate.weight", "ffn_gate_inp.weight", Read::Matrix),
     ("block_sparse_moe.experts.{}.w1.weight", "ffn_gate_exps.weight", Read::Experts),
     ("block_sparse_moe.experts.{}.w3.weight", "ffn_up_exps.weight", Read::Experts),
@@ -56,6 +64,9 @@ const LAYER: &[Row] = &[
 
 /// The norm behind attention: of most architectures it stands before the feed-forward part.
 const PLAIN_NORMS: &[Row] = &[(SECOND_NORM, "ffn_norm.weight", Read::Norm)];
+
+/// The same of architectures whose files [call it so](Architecture::ffn_norm_behind).
+const BEHIND: &[Row] = &[(SECOND_NORM, "post_attention_norm.weight", Read::Norm)];
 
 /// The norms of architectures with [two norms](Architecture::post_norms) around each part.
 const SANDWICH_NORMS: &[Row] = &[
@@ -110,10 +121,20 @@ pub(super) const HEAD: &str = "lm_head.weight";
 /// What a layer may have.
 pub(super) fn of_layer(architecture: Architecture) -> impl Iterator<Item = Row> {
     let sandwich = architecture.post_norms() == Presence::Always;
-    let norms = if sandwich { SANDWICH_NORMS } else { PLAIN_NORMS };
+    let norms = match architecture.ffn_norm_behind() {
+        true => BEHIND,
+        false if sandwich => SANDWICH_NORMS,
+        false => PLAIN_NORMS,
+    };
     let some = |presence, rows: &'static [Row]| if presence == Presence::Never { &[] } else { rows };
     let norm_biases = some(architecture.norm_biases(), NORM_BIASES);
     LAYER.iter().chain(norms).chain(norm_biases).chain(some(architecture.other_biases(), OTHER_BIASES)).copied()
+}
+
+/// Whether a tensor is of a layer behind the last of so many, which guesses further tokens.
+pub(super) fn guesses(architecture: Architecture, layers: usize, name: &str) -> bool {
+    let number = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok());
+    architecture.guesses() && number.is_some_and(|n| n >= layers)
 }
 
 /// What may be left out: it says what follows from the configuration, or is for caches and activations of another kind.

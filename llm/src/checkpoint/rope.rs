@@ -18,13 +18,13 @@ fn usual_base(architecture: Architecture) -> f64 {
 }
 
 /// Families in which some elements of a head may be left as they are.
-const PARTIAL: [Architecture; 4] =
-    [Architecture::Phi3, Architecture::Phi2, Architecture::Nemotron, Architecture::StableLm];
+const PARTIAL: [Architecture; 5] =
+    [Architecture::Phi3, Architecture::Phi2, Architecture::Nemotron, Architecture::StableLm, Architecture::Glm4Moe];
 
 /// The share of a head that is rotated where a file does not say it, if that is not all of it.
 fn usual_share(architecture: Architecture) -> Option<f64> {
     match architecture {
-        Architecture::Phi2 | Architecture::Nemotron => Some(0.5),
+        Architecture::Phi2 | Architecture::Nemotron | Architecture::Glm4Moe => Some(0.5),
         Architecture::StableLm => Some(0.25),
         _ => None,
     }

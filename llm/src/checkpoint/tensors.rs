@@ -167,7 +167,8 @@ impl Maker<'_> {
     fn refuse_unknown(&self) -> Result<(), CheckpointError> {
         let asked = self.asked.borrow();
         for name in self.shards.names().filter(|name| !asked.contains(*name)) {
-            if !names::says_nothing(name) && !self.adds_nothing(name)? {
+            let guesses = names::guesses(self.numbers.architecture, self.numbers.layers, name);
+            if !guesses && !names::says_nothing(name) && !self.adds_nothing(name)? {
                 return Err(CheckpointError::UnknownTensor { tensor: name.to_owned() });
             }
         }
