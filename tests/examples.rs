@@ -61,3 +61,8 @@ fn devices() {
 fn shares() {
     run_with("08_shares", &[("WARPSMITH_DRIVER", "software"), ("WARPSMITH_DEVICES", "2")]);
 }
+
+#[test]
+fn stages() {
+    run_with("09_stages", &[("WARPSMITH_DRIVER", "software")]);
+}

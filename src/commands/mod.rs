@@ -12,6 +12,7 @@ mod estimate;
 pub mod inspect;
 pub mod kernels;
 pub mod new;
+mod processes;
 pub mod profile;
 pub mod project;
 pub mod projection;

@@ -12,6 +12,7 @@ use warpsmith_host::decode::{
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::Tokenizer;
 
+use super::processes::Party;
 use crate::cli::{EngineArgs, SamplingArgs, StepArgs};
 use crate::failure::{Failure, Kind};
 use crate::table::bytes;
@@ -51,10 +52,20 @@ impl Devices {
 
 /// Opens the devices that the options name.
 pub fn open_devices(args: &EngineArgs) -> Result<Devices, Failure> {
+    open_devices_of(args, None)
+}
+
+/// The same, or the device of this process beside others.
+pub fn open_devices_of(args: &EngineArgs, party: Option<&Party>) -> Result<Devices, Failure> {
     if let Some(choice) = args.driver {
         warpsmith_driver_api::select(choice.into()).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
     }
-    let first = Device::open(args.devices.first().copied().unwrap_or(args.device))?;
+    let ordinal = match (args.devices.first().copied().or(args.device), party) {
+        (Some(ordinal), _) => ordinal,
+        (None, Some(party)) => party.device()?,
+        (None, None) => 0,
+    };
+    let first = Device::open(ordinal)?;
     let mut all = vec![first.clone()];
     for ordinal in args.devices.iter().skip(1) {
         all.push(Device::open(*ordinal)?);
@@ -64,13 +75,25 @@ pub fn open_devices(args: &EngineArgs) -> Result<Devices, Failure> {
 
 /// Uploads the weights; says how far it is, where that takes more than two seconds.
 pub fn load(devices: &Devices, file: &ModelFile, quiet: bool) -> Result<Model, Failure> {
+    Ok(Model::load_over_with(&devices.all, file, teller(quiet))?)
+}
+
+/// The same of what this process has beside others, if there are others.
+pub fn load_of(devices: &Devices, file: &ModelFile, quiet: bool, party: Option<&Party>) -> Result<Model, Failure> {
+    match party {
+        Some(party) => party.load(&devices.first, file, teller(quiet || !party.speaks())),
+        None => load(devices, file, quiet),
+    }
+}
+
+fn teller(quiet: bool) -> impl FnMut(LoadProgress<'_>) {
     let mut said = Instant::now();
-    Ok(Model::load_over_with(&devices.all, file, |LoadProgress { tensor, done, total }| {
+    move |LoadProgress { tensor, done, total }| {
         if !quiet && said.elapsed().as_secs() >= 2 {
             eprintln!("loading: {} of {} ({tensor})", bytes(done), bytes(total));
             said = Instant::now();
         }
-    })?)
+    }
 }
 
 /// How the run rounds, as the options say.

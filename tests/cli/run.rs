@@ -213,3 +213,47 @@ fn run_takes_a_folder_of_hugging_face() {
     refused(&["run", "--model", FOLDER, "--prompt", "Hi"], 3, &["tokenizer.json", "--tokens"]);
     refused(&["run", "--model", "host/tests/data/folders", "--tokens", "1"], 3, &["config.json"]);
 }
+
+/// Both splits: the first process prints what one alone prints, the other nothing.
+#[test]
+fn processes_run_a_model_together_and_the_first_prints() {
+    for split in ["shares", "stages"] {
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let start = |rank: u32| {
+            Command::new(env!("CARGO_BIN_EXE_warpsmith"))
+                .args(["run", "--model", MODEL, "--tokens", HI_GPU, "-n", "8", "--json", "--driver", "software"])
+                .args(["--split", split, &format!("--processes={rank}/2@{address}")])
+                .current_dir(ROOT)
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let [first, other] = [start(0), start(1)].map(|process| process.wait_with_output().unwrap());
+        assert!(first.status.success() && other.status.success(), "{}{}", stderr(&first), stderr(&other));
+        assert_eq!(stdout(&other), "", "{split}");
+        let run: Value = serde_json::from_str(&stdout(&first)).unwrap();
+        let generated: Vec<u64> =
+            run["tokens_generated"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap()).collect();
+        assert_eq!(generated, GREEDY, "{split}");
+        assert_eq!(run["engine"]["processes"], 2);
+        let verdict = if split == "shares" { "pass".into() } else { Value::Null };
+        assert_eq!(run["reference"]["verdict"], verdict, "{split}");
+    }
+}
+
+#[test]
+fn a_process_that_does_not_know_who_it_is_is_told_what_is_missing() {
+    let of = |more: &[&'static str]| [&["run", "--model", MODEL, "--tokens", "1"][..], more].concat();
+    refused(&of(&["--processes=2/2@127.0.0.1:1"]), 2, &["RANK/RANKS@HOST:PORT", "2/2@127.0.0.1:1"]);
+    refused(&of(&["--processes=0/2"]), 2, &["RANK/RANKS@HOST:PORT"]);
+    refused(&of(&["--split", "stages"]), 2, &["--processes"]);
+    refused(&of(&["--processes=0/2@127.0.0.1:1", "--split", "stages", "--verify", "full"]), 2, &["--verify full"]);
+    let output = Command::new(env!("CARGO_BIN_EXE_warpsmith"))
+        .args(of(&["--processes"]))
+        .env("RANK", "0")
+        .env_remove("WORLD_SIZE")
+        .output()
+        .unwrap();
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("WORLD_SIZE=(unset)"), "{}", stderr(&output));
+}

@@ -13,8 +13,9 @@ use warpsmith_host::chat::Stops;
 use warpsmith_host::decode::{Mode, Routes, Session};
 use warpsmith_host::tokenizer::{Special, TextStream, Tokenizer};
 
+use super::processes::Party;
 use super::session::{self, BY_COUNT, BY_STOP, BY_TOKEN, Loaded, Rate, printable};
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, SplitChoice, Verify};
 use crate::failure::{Failure, Kind};
 use crate::output;
 use report::{EngineReport, GraphReport, KernelRow, ModelReport, Report};
@@ -152,9 +153,9 @@ fn decode(
     loaded: &Loaded,
     prompt: &[u32],
     args: &RunArgs,
-    keep_logits: bool,
+    (keep_logits, silent): (bool, bool),
 ) -> Result<Decoded, Failure> {
-    let mut printer = Printer::new(&loaded.tokenizer, session::stops(&args.sampling)?, args.json);
+    let mut printer = Printer::new(&loaded.tokenizer, session::stops(&args.sampling)?, silent);
     let ends = loaded.tokenizer.as_ref().ok().filter(|_| !args.sampling.ignore_eos);
     let (mut logits, mut experts) = (Vec::new(), Vec::new());
     prompt.iter().for_each(|&token| printer.prompt(token));
@@ -208,6 +209,20 @@ fn kernel_rows(device: &Device, sequence: &mut Session, decoded: &Decoded) -> Re
     Ok(KernelRow::timed(&profile))
 }
 
+/// What is compared with the reference: where processes have layers each, the first, which prints, has no logits.
+fn with_logits(args: &RunArgs) -> Result<Verify, Failure> {
+    if args.processes.processes.is_none() || args.processes.split != SplitChoice::Stages {
+        return Ok(args.verify);
+    }
+    match (args.verify, &args.dump_logits) {
+        (Verify::Full, _) => {
+            Err(Failure::usage("--verify full: with --split stages the process that prints has no logits"))
+        }
+        (_, Some(_)) => Err(Failure::usage("--dump-logits: with --split stages the process that prints has no logits")),
+        _ => Ok(Verify::Off),
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     // Input first: nothing is uploaded for a prompt that cannot be run.
@@ -221,12 +236,16 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if let (Err(reason), false) = (&loaded.tokenizer, args.sampling.stop.is_empty()) {
         return Err(Failure::input(format!("--stop looks for text, which this file does not give: {reason}")));
     }
-    let dump = args.dump_logits.as_ref().map(|path| logits::Dump::new(path, &loaded.path)).transpose()?;
+    let party = Party::of(&args.processes)?;
+    let listens = party.as_ref().is_some_and(|party| !party.speaks());
+    let (verify, silent) = (with_logits(args)?, args.json || listens);
+    let dumped = args.dump_logits.as_ref().filter(|_| !listens);
+    let dump = dumped.map(|path| logits::Dump::new(path, &loaded.path)).transpose()?;
 
-    let devices = session::open_devices(&args.engine)?;
-    let engine = EngineReport::new(&devices);
+    let devices = session::open_devices_of(&args.engine, party.as_ref())?;
+    let engine = EngineReport::new(&devices).among(party.as_ref().map_or(1, Party::count));
     let model_report = ModelReport::new(&loaded.path, &loaded.file);
-    if !args.json {
+    if !silent {
         println!("engine  {engine}\nmodel   {model_report}");
         if let (Err(reason), None) = (&loaded.tokenizer, &args.prompt) {
             println!("text    not shown, token ids instead: {reason}");
@@ -234,18 +253,21 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         println!();
     }
 
-    let model = session::load(&devices, &loaded.file, args.json)?;
-    let plan = verify::Plan::new(args.verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
-    let keep_logits = dump.is_some() || plan.positions > 0;
+    let model = session::load_of(&devices, &loaded.file, args.json, party.as_ref())?;
+    let plan = verify::Plan::new(verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
+    let keep_logits = args.dump_logits.is_some() || plan.positions > 0;
     let mut sequence = session::session(&model, &args.engine, &args.sampling, (capacity, keep_logits))?;
     software::reset_profile();
-    let decoded = decode(&mut sequence, &loaded, &prompt, args, keep_logits)?;
+    let decoded = decode(&mut sequence, &loaded, &prompt, args, (keep_logits, silent))?;
     if let Some(dump) = dump {
         dump.write(&decoded.logits)?;
     }
     let precision = session::precision(&args.engine);
     let graph = GraphReport::new(&sequence, !args.engine.step.no_programmatic);
     let kernels = kernel_rows(&devices.first, &mut sequence, &decoded)?;
+    if listens {
+        return Ok(());
+    }
     let reference = verify::compare(&plan, &loaded.file, precision, &decoded, args.json)?;
 
     let stops = session::stops(&args.sampling)?;

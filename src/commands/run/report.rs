@@ -24,6 +24,8 @@ pub struct EngineReport {
     sm: u32,
     /// How many devices run the model together.
     devices: usize,
+    /// How many processes do.
+    processes: usize,
 }
 
 impl EngineReport {
@@ -34,7 +36,12 @@ impl EngineReport {
             Engine::Cuda { .. } => "cuda",
             Engine::Software { .. } => "software",
         };
-        Self { kind, device: device.name().to_owned(), sm: device.sm(), devices: devices.count() }
+        Self { kind, device: device.name().to_owned(), sm: device.sm(), devices: devices.count(), processes: 1 }
+    }
+
+    /// The same of one of so many processes.
+    pub fn among(self, processes: usize) -> Self {
+        Self { processes, ..self }
     }
 }
 
@@ -47,6 +54,10 @@ impl std::fmt::Display for EngineReport {
         match self.devices {
             1 => Ok(()),
             devices => write!(f, ", {devices} devices"),
+        }?;
+        match self.processes {
+            1 => Ok(()),
+            processes => write!(f, ", {processes} processes"),
         }
     }
 }
