@@ -31,6 +31,8 @@ pub struct Experts {
 /// Which layers have experts; the others are dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertLayers {
+    /// The number of the first layer among those of the whole model; 0 but for a [stage](super::ModelFile::stage).
+    pub first: usize,
     /// The first ones have none (`leading_dense_block_count`).
     pub leading: usize,
     /// Of so many layers only the last has (`interleave_moe_layer_step`).
@@ -43,6 +45,7 @@ impl ExpertLayers {
     /// Whether a layer, counted from 0, has experts.
     #[must_use]
     pub fn has(&self, layer: usize) -> bool {
+        let layer = self.first + layer;
         layer >= self.leading && (layer + 1).is_multiple_of(self.step)
     }
 
@@ -55,10 +58,10 @@ impl ExpertLayers {
                     return Err(keys.wrong(key, n, reason.into()));
                 }
             }
-            return Ok(ExpertLayers { leading: 0, step: 1, dense: 0 });
+            return Ok(ExpertLayers { first: 0, leading: 0, step: 1, dense: 0 });
         }
         let first = keys.file.u32(&keys.name(leading))?.unwrap_or(0) as usize;
-        let mut of = ExpertLayers { leading: first, step: keys.count_or(step, 1)?, dense: 0 };
+        let mut of = ExpertLayers { first: 0, leading: first, step: keys.count_or(step, 1)?, dense: 0 };
         if !(0..layers).any(|layer| of.has(layer)) {
             let (key, value) = if first < layers { (step, of.step) } else { (leading, first) };
             return Err(keys.wrong(key, value, format!("none of the {layers} layers would have experts")));
@@ -219,5 +222,18 @@ fn refuse_extras(keys: &Keys<'_>) -> Result<(), ModelError> {
     match keys.file.u32(&keys.name(key))?.filter(|&n| n > 1) {
         Some(n) => Err(keys.wrong(key, n, "experts in every so manieth layer are not supported".into())),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_has_experts_where_the_model_has_them() {
+        let whole = ExpertLayers { first: 0, leading: 1, step: 2, dense: 8 };
+        let of = |layers: ExpertLayers, count| (0..count).map(|layer| layers.has(layer)).collect::<Vec<_>>();
+        assert_eq!(of(whole, 6), [false, true, false, true, false, true]);
+        assert_eq!(of(ExpertLayers { first: 3, ..whole }, 3), of(whole, 6)[3..]);
     }
 }

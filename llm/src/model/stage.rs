@@ -8,7 +8,7 @@
 //! | head, its bias | the last |
 
 use super::kinds::LayerKinds;
-use super::{Config, ModelError, ModelFile};
+use super::{Config, ExpertLayers, Experts, ModelError, ModelFile};
 use std::ops::Range;
 
 /// The layers of one of the processes.
@@ -39,6 +39,10 @@ impl ModelFile {
         let config = Config {
             layers: own.len(),
             kinds: LayerKinds { first: c.kinds.first + own.start, ..c.kinds },
+            experts: c.experts.map(|e| {
+                let layers = ExpertLayers { first: e.layers.first + own.start, ..e.layers };
+                Experts { layers, ..e }
+            }),
             ..c.clone()
         };
         // The only table of a process: embeddings of the first, the head of the last.
