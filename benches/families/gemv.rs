@@ -34,11 +34,15 @@ enum Variant {
     Int8,
     /// The same of 16 bits.
     Int16,
+    /// With activations in f16, which it makes first.
+    Half,
     Columns8,
     /// A block of columns of codes of 8 bits.
     Columns64Int8,
     /// The same of 16 bits.
     Columns64Int16,
+    /// More columns of f16 than small blocks take.
+    Columns192Half,
 }
 
 impl Variant {
@@ -49,9 +53,11 @@ impl Variant {
             Variant::FourRows => "v3",
             Variant::Int8 => "i8",
             Variant::Int16 => "i16",
+            Variant::Half => "f16",
             Variant::Columns8 => "8 columns",
             Variant::Columns64Int8 => "64 columns i8",
             Variant::Columns64Int16 => "64 columns i16",
+            Variant::Columns192Half => "192 columns f16",
         }
     }
 
@@ -59,6 +65,7 @@ impl Variant {
         match self {
             Variant::Int8 | Variant::Columns64Int8 => Activations::Int8,
             Variant::Int16 | Variant::Columns64Int16 => Activations::Int16,
+            Variant::Half | Variant::Columns192Half => Activations::F16,
             _ => Activations::F32,
         }
     }
@@ -67,6 +74,7 @@ impl Variant {
         match self {
             Variant::Columns8 => 8,
             Variant::Columns64Int8 | Variant::Columns64Int16 => 64,
+            Variant::Columns192Half => 192,
             _ => 1,
         }
     }
@@ -87,12 +95,12 @@ fn variants(format: Format, layer: &str) -> Vec<Variant> {
     }
     if runs_quantized(format) {
         let takes = |v: &Variant| v.activations().take(format);
-        all.extend([Variant::Int8, Variant::Int16].into_iter().filter(takes));
+        all.extend([Variant::Int8, Variant::Int16, Variant::Half].into_iter().filter(takes));
     }
     if layer == "qkv" {
         all.push(Variant::Columns8);
         let of = |v: &Variant| QuantizedProduct::of(format, v.activations()).and_then(QuantizedProduct::kernel_of_many);
-        let many = [Variant::Columns64Int8, Variant::Columns64Int16];
+        let many = [Variant::Columns64Int8, Variant::Columns64Int16, Variant::Columns192Half];
         all.extend(many.into_iter().filter(|v| of(v).is_some()));
     }
     all
@@ -103,6 +111,8 @@ const DIFFERENT: usize = 64;
 
 /// Weights as [`Tensor::many_records`] makes them, decoded, and what a product with them has to give.
 struct Reference {
+    format: Format,
+    records: Vec<U32x4>,
     weights: Vec<f32>,
     rows: usize,
     cols: usize,
@@ -121,7 +131,9 @@ impl Reference {
         let all = if swiglu { 2 * rows } else { rows };
         let some = all.min(DIFFERENT);
         let tensor = Tensor::random(&mut Rng(all as u64 * 31 + cols as u64), format, some, cols);
-        Ok(Reference { weights: format.decode(&tensor.bytes, some, cols)?, rows, cols, swiglu, quantized })
+        let records = format.repack(&tensor.bytes, some, cols)?;
+        let weights = format.decode(&tensor.bytes, some, cols)?;
+        Ok(Reference { format, records, weights, rows, cols, swiglu, quantized })
     }
 
     /// A column's numbers and how far off each may be.
@@ -131,6 +143,10 @@ impl Reference {
         if let Some(quantized) = self.quantized {
             let rounding = quantized.rounding(&self.weights, x);
             errors.iter_mut().zip(rounding).for_each(|(error, more)| *error += more);
+            if quantized == gemv::QuantFormat::F16 {
+                let of_weights = gemv::half::rounding(self.format, &self.records, self.cols, x);
+                errors.iter_mut().zip(of_weights).for_each(|(error, more)| *error += more);
+            }
         }
         let one = |r: usize| {
             let at = |row: usize| (dots[row % dots.len()], errors[row % dots.len()]);

@@ -103,13 +103,17 @@ fn one_wrong_layer_of_64_fails_with_every_cache() {
     }
 }
 
-/// Activations of 16 bits in the deep model, and the same by the steps of decoding.
+/// Rounded activations in the deep model, and the same by the steps of decoding.
 #[test]
-fn integer_activations_add_up_with_depth_too() {
+fn rounded_activations_add_up_with_depth_too() {
     for (layers, activations) in
         [(4, Activations::Int16), (36, Activations::Int16), (4, Activations::Int8), (36, Activations::Int8)]
+            .into_iter()
+            .chain([(4, Activations::F16), (36, Activations::F16)])
     {
-        let file = Synthetic { layers, hidden: 256, formats: vec![Format::Q1_0], ..Default::default() }.file();
+        // Of one bit there are no products of f16.
+        let format = if activations == Activations::F16 { Format::Q8_0 } else { Format::Q1_0 };
+        let file = Synthetic { layers, hidden: 256, formats: vec![format], ..Default::default() }.file();
         let mut session =
             Session::new(&load(&file), DecoderOptions { activations, mode: Mode::Graph, ..Default::default() })
                 .unwrap();

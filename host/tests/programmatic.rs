@@ -79,6 +79,8 @@ fn programmatic_steps_give_the_same_bits() {
         ("starcoder2", &mixed, Activations::Int8, KvType::F16),
         ("cohere2", &mixed, Activations::F32, KvType::F16),
         ("gpt2", &[Format::Q8_0], Activations::Int16, KvType::Int8),
+        ("qwen3", &mixed, Activations::F16, KvType::F16),
+        ("qwen3moe", &[Format::Q8_0], Activations::F16, KvType::F16),
     ] {
         let experts = mixtures::ALL.contains(&architecture).then_some((5, 2));
         let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());

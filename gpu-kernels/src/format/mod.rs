@@ -2,6 +2,7 @@
 //!
 //! - [`record`]: the layout of a row on the device, one for all formats;
 //! - [`decode`]: what a format is to the kernels, with the decoders in [`dense`], [`narrow`], [`wide`], [`float8`] and [`grid`];
+//! - [`halves`]: weights as f16, for products on tensor cores;
 //! - [`list`]: the one list of formats, from which [`Format`], entry points and tables come;
 //! - [`Format`], with the codecs of the host (bytes → f32, bytes → records).
 //!
@@ -19,6 +20,7 @@ pub mod decode;
 pub mod dense;
 pub mod float8;
 pub mod grid;
+pub mod halves;
 #[cfg(not(target_arch = "nvptx64"))]
 mod host;
 pub mod list;

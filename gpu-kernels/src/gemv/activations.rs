@@ -10,13 +10,16 @@ pub enum Activations {
     /// Integers of 16 bits with a scale for each 32 or 128: nearly as accurate as f32, and the default of decoders.
     #[default]
     Int16,
+    /// f16, times f16 weights on tensor cores, with f32 sums: an outlier costs nobody's precision.
+    F16,
     /// Integers of eight bits with a scale for each 32 or 128: an outlier costs its block the others' precision.
     Int8,
 }
 
 named! {
-    Activations, "kind of activations", 3:
+    Activations, "kind of activations", 4:
     F32 = "f32" or "exact", "single precision";
     Int16 = "int16", "integers of 16 bits where a format has kernels for them: nearly as accurate";
+    F16 = "f16" or "half", "half precision on tensor cores where a format has kernels for it: weights are rounded too, outliers do no harm";
     Int8 = "int8" or "fastest", "integers of eight bits where a format has kernels for them: coarser, above all where single activations are large";
 }

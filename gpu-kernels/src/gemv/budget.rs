@@ -102,6 +102,7 @@ pub fn product(activations: Activations) -> Product {
     match activations {
         Activations::F32 => Product::Gemv,
         Activations::Int16 => Product::Int16,
+        Activations::F16 => Product::Half,
         Activations::Int8 => Product::Int8,
     }
 }
@@ -137,11 +138,11 @@ mod tests {
         let kernels = |f: &Family| f.launched().iter().map(|(_, p)| p.kernel(f.format)).collect::<Vec<_>>();
         let of = |name: &str| kernels(FAMILIES.iter().find(|f| f.name == name).unwrap());
         assert_eq!(of("Q1_0"), ["gemv_q1_0", "gemv_q1_0_i16", "gemv_q1_0_i8"]);
-        assert_eq!(of("Q8_0"), ["gemv_q8_0", "gemv_q8_0_i16", "gemv_q8_0_i8"]);
+        assert_eq!(of("Q8_0"), ["gemv_q8_0", "gemv_q8_0_i16", "gemv_q8_0_f16", "gemv_q8_0_i8"]);
         // Not `gemv_f16_v3`, which no decoder launches.
-        assert_eq!(of("F16"), ["gemv_f16"]);
+        assert_eq!(of("F16"), ["gemv_f16", "gemv_f16_f16"]);
         let limits = |f: &Family| Activations::ALL.map(|a| f.limit(a));
-        assert_eq!(limits(&FAMILIES[0]), [None, Some(1.05), Some(0.55)]);
-        assert_eq!(limits(&FAMILIES[1]), [None, Some(1.0), None]);
+        assert_eq!(limits(&FAMILIES[0]), [None, Some(1.05), None, Some(0.55)]);
+        assert_eq!(limits(&FAMILIES[1]), [None, Some(1.0), None, None]);
     }
 }

@@ -281,7 +281,15 @@ pub fn check_quantized<F: Decode, X: Element>(
     let (units, most) = (given.block_units, limits.most_units);
     contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
     check_weights::<F>(m, ("weights", given.weights), matrices * to.stacked(), given.cols, units)?;
-    contract::at_least(m, "x", given.x.len(), (u64::from(columns) * limits.column, "all blocks of all columns"))?;
+    let all = u64::from(columns) * limits.column;
+    contract::at_least(m, "x", given.x.len(), (all, "all blocks of all columns"))?;
+    contract::require(
+        m,
+        u32::try_from(all).is_ok(),
+        "columns",
+        "fewer than 2^32 vectors of all columns of x",
+        columns,
+    )?;
     if to.flags & NORM != 0 {
         norm.check(m, columns)?;
     }

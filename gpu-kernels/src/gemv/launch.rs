@@ -1,6 +1,7 @@
 //! The way from a format to its entry points.
 
 use super::arguments::{Given, QuantizedGiven};
+use super::half::*;
 use super::int8::*;
 use super::planes::*;
 use super::quantize::{Entry, Many};
@@ -324,7 +325,7 @@ impl<'a> Gemv<'a> {
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(self.quantized_output);
         // A block of several columns has one matrix: all columns', or one of a group.
         let many = match self.experts {
-            None => of.many().filter(|_| columns >= of.many_from()),
+            None => of.many().filter(|_| of.takes_many(if flags & SWIGLU == 0 { rows } else { 2 * rows }, columns)),
             Some(_) => of.many().filter(|_| self.group.is_some() && of.takes_group()),
         };
         let chosen = self.group.filter(|_| many.is_some()).unwrap_or(chosen);

@@ -23,6 +23,9 @@ pub const I8: u32 = 5;
 /// Activations of 16 bits in blocks of 32, as two bytes each.
 pub const I16: u32 = 6;
 
+/// Activations in f16, of which none shares anything.
+pub const F16: u32 = 7;
+
 /// Bytes of a code in bit planes, and bits of the weights that it is multiplied with.
 #[must_use]
 #[inline(always)]
@@ -30,7 +33,7 @@ pub const fn planes_of(format: u32) -> (u32, u32) {
     (2 - format % 2, 1 + (format - 1) / 2)
 }
 
-/// Elements of a group, by the number of its format: those that share a scale, which a warp quantizes at a time.
+/// Elements of a group, by the number of its format: those that share a scale, or a unit, which a warp quantizes at a time.
 #[must_use]
 #[inline(always)]
 pub const fn group(format: u32) -> u32 {
@@ -215,6 +218,40 @@ pub mod planes {
     }
 }
 
+/// f16 in the order in which tensor cores take them: what [`half`](super::half) multiplies with.
+pub mod half {
+    use super::*;
+
+    /// Activations that share nothing are rounded a unit at a time.
+    pub const UNIT: u32 = 32;
+    /// Units whose vectors alternate: each of four lanes has one of them.
+    pub const TOGETHER: u32 = 4;
+    /// What an f16 is of its activation: range for 2^20, where a step of the smallest is 2^-20.
+    pub const SHARE: f32 = 1.0 / 16.0;
+
+    /// 16 bytes of activations that [`QuantizeF16`](crate::gemv::half::QuantizeF16) wrote.
+    #[derive(Clone, Copy, Debug, PartialEq, Element)]
+    #[repr(C)]
+    pub struct F16Vector(pub U32x4);
+
+    /// Vectors of 16 bytes that `cols` activations take: four a unit, of whole groups of [`TOGETHER`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn len(cols: u32) -> u64 {
+        16 * cols.div_ceil(UNIT * TOGETHER) as u64
+    }
+
+    /// Where activation `i` of unit `u` lies among the f16 of a column. Eight make a vector; those of the units of a group
+    /// alternate; and of each four the middle ones are swapped, as bytes of a word become pairs of f16.
+    #[must_use]
+    #[inline(always)]
+    pub const fn place(u: usize, i: usize) -> usize {
+        let (group, t) = (u / TOGETHER as usize, u % TOGETHER as usize);
+        let swapped = i % 4 / 2 + i % 2 * 2;
+        8 * (16 * group + 4 * (i / 8) + t) + i % 8 / 4 * 4 + swapped
+    }
+}
+
 /// How activations are quantized; kernels get the number.
 #[cfg(not(target_arch = "nvptx64"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -232,18 +269,21 @@ pub enum QuantFormat {
     I8 = I8,
     /// 16 bits in blocks of 32, as two signed bytes.
     I16 = I16,
+    /// f16.
+    F16 = F16,
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl QuantFormat {
     /// Every format.
-    pub const ALL: [QuantFormat; 6] = [
+    pub const ALL: [QuantFormat; 7] = [
         QuantFormat::PlanesI8,
         QuantFormat::PlanesI16,
         QuantFormat::PlanesQ2I8,
         QuantFormat::PlanesQ2I16,
         QuantFormat::I8,
         QuantFormat::I16,
+        QuantFormat::F16,
     ];
 
     /// The format that kernels know by this number.
@@ -255,7 +295,11 @@ impl QuantFormat {
     /// The activations that it stores.
     #[must_use]
     pub fn activations(self) -> Activations {
-        if self.bytes() == 2 { Activations::Int16 } else { Activations::Int8 }
+        match self {
+            QuantFormat::F16 => Activations::F16,
+            of if of.bytes() == 2 => Activations::Int16,
+            _ => Activations::Int8,
+        }
     }
 
     /// Bytes of a code.
@@ -263,7 +307,7 @@ impl QuantFormat {
     pub fn bytes(self) -> u32 {
         match self {
             QuantFormat::I8 => 1,
-            QuantFormat::I16 => 2,
+            QuantFormat::I16 | QuantFormat::F16 => 2,
             planes => planes_of(planes as u32).0,
         }
     }
@@ -274,28 +318,38 @@ impl QuantFormat {
         (self as u32) < I8
     }
 
-    /// The largest code.
+    /// The largest code of integers.
     #[must_use]
     pub fn most(self) -> u32 {
         if self.is_planes() { planes::most(self.bytes()) } else { int8::most(self.bytes()) }
     }
 
-    /// Columns that share a scale.
+    /// Columns that share a scale: there is a multiple of them. Of f16 none does.
     #[must_use]
     pub fn block(self) -> u32 {
-        group(self as u32)
+        if self == QuantFormat::F16 { 1 } else { group(self as u32) }
     }
 
     /// Vectors of 16 bytes that a column of `cols` activations takes.
     #[must_use]
     pub fn len(self, cols: u32) -> u64 {
-        if self.is_planes() { planes::len(cols, self.bytes()) } else { int8::len(cols, self.bytes()) }
+        match self {
+            QuantFormat::F16 => half::len(cols),
+            of if of.is_planes() => planes::len(cols, self.bytes()),
+            _ => int8::len(cols, self.bytes()),
+        }
     }
 
     /// How far products with these may be from those with exact activations: `sum |w| d / 2` for each row of decoded weights, where
-    /// `d` is the scale of a block of columns.
+    /// `d` is the scale of a block of columns, or of f16 a step.
     #[must_use]
     pub fn rounding(self, weights: &[f32], x: &[f32]) -> Vec<f64> {
+        if self == QuantFormat::F16 {
+            // Half of the last of eleven bits, or of the step of subnormal ones.
+            let half = |x: &f32| 2f64.powi(-11) * f64::from(x.abs()) + 2f64.powi(-25) / f64::from(half::SHARE);
+            let row = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(w.abs()) * half(x)).sum();
+            return weights.chunks(x.len()).map(row).collect();
+        }
         let most = f64::from(self.most());
         let half: Vec<f64> = x
             .chunks(self.block() as usize)

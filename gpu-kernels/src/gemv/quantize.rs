@@ -1,5 +1,6 @@
 //! The way from a format and its activations to entry points that quantize activations, and to those that read them.
 
+use super::half::*;
 use super::int8::*;
 use super::planes::*;
 use super::quant_format::NONE;
@@ -80,17 +81,19 @@ impl QuantizedProduct {
         self.format
     }
 
-    /// Columns from which on products take the entry points of many.
+    /// Whether a product with so many rows of weights and columns takes the entry point of many.
     #[must_use]
-    pub fn many_from(self) -> u32 {
-        match (self.quant_format.is_planes(), self.format.layout()) {
-            (true, _) => super::tensor_planes::FROM,
-            (false, Layout::Q8_0) => super::tensor::FROM_BYTES,
-            (false, _) => super::tensor::FROM,
-        }
+    pub fn takes_many(self, rows: u32, columns: u32) -> bool {
+        let from = match (self.quant_format, self.format.layout()) {
+            (QuantFormat::F16, _) => return self.many().is_some() && super::half::large(rows, columns).is_some(),
+            (of, _) if of.is_planes() => super::tensor_planes::FROM,
+            (_, Layout::Q8_0) => super::tensor::FROM_BYTES,
+            (..) => super::tensor::FROM,
+        };
+        self.many().is_some() && columns >= from
     }
 
-    /// The product that reads [many](Self::many_from) columns of them, where there is one; else it is [`kernel`](Self::kernel) too.
+    /// The product that reads [many](Self::takes_many) columns of them, where there is one; else it is [`kernel`](Self::kernel) too.
     #[must_use]
     pub fn kernel_of_many(self) -> Option<&'static KernelMeta> {
         Some(self.many()?.meta())
@@ -142,6 +145,7 @@ impl QuantFormat {
             QuantFormat::PlanesQ2I16 => PlanesQ2I16::META.name,
             QuantFormat::I8 => QuantizeI8::META.name,
             QuantFormat::I16 => QuantizeI16::META.name,
+            QuantFormat::F16 => QuantizeF16::META.name,
         }
     }
 }
@@ -209,6 +213,7 @@ impl<'a> Quantize<'a> {
             QuantFormat::PlanesQ2I16 => with!(PlanesQ2I16),
             QuantFormat::I8 => with!(QuantizeI8),
             QuantFormat::I16 => with!(QuantizeI16),
+            QuantFormat::F16 => with!(QuantizeF16),
         }
     }
 }
@@ -249,7 +254,7 @@ mod tests {
         assert_eq!([QuantFormat::PlanesI8, QuantFormat::PlanesI16].map(of), [(1, 1), (2, 1)]);
         assert_eq!([QuantFormat::PlanesQ2I8, QuantFormat::PlanesQ2I16].map(of), [(1, 2), (2, 2)]);
         assert_eq!(QuantFormat::ALL.map(|c| QuantFormat::numbered(c as u32)), QuantFormat::ALL.map(Some));
-        assert!([NONE, 7, u32::MAX].iter().all(|n| QuantFormat::numbered(*n).is_none()));
+        assert!([NONE, 8, u32::MAX].iter().all(|n| QuantFormat::numbered(*n).is_none()));
     }
 
     /// Entry points are listed by format; which formats they take follows from the records.

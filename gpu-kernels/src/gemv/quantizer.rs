@@ -2,7 +2,7 @@
 //! that quantize what they compute, to the codes that a launch would give, to the bit. Of those, the warp that has all elements that
 //! share a scale quantizes them; where no warp has, the one that brings the last elements of a group, of whatever block, does.
 
-use super::quant_format::{I8, I16, NONE, group, groups, int8, planes, planes_of};
+use super::quant_format::{F16, I8, I16, NONE, group, groups, half, int8, planes, planes_of};
 use crate::load::{Source, again, lane};
 use warpsmith_device::{
     prelude::*,
@@ -67,6 +67,22 @@ pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize) {
         } else {
             let sum = 256 * (high[0] + high[1]) + low[0] + low[1];
             to.set(place / 4, U32x4([d.to_bits(), pair(high), pair(low), (d * sum as f32).to_bits()]));
+        }
+    }
+}
+
+/// A warp writes unit `u` of `units` in f16, of which lane `l` has activation `l`; behind the last one zeros, up to a whole group.
+///
+/// All lanes of the warp make this call.
+#[device]
+pub unsafe fn round_unit(v: f32, to: Out<U32x4>, u: usize, units: usize) {
+    let to = to.cast::<u16>();
+    to.set(half::place(u, lane()), convert::f32_to_f16_bits(v * half::SHARE));
+    if u + 1 == units {
+        let mut behind = units;
+        while behind % half::TOGETHER as usize != 0 {
+            to.set(half::place(behind, lane()), 0);
+            behind += 1;
         }
     }
 }
@@ -168,7 +184,7 @@ impl OutputQuantizer {
         if quant_format == NONE { None } else { Some(OutputQuantizer { quant_format, to, group_counters }) }
     }
 
-    /// Whether the codes are bytes, in blocks of as many activations as a warp has lanes.
+    /// Whether the codes are not bit planes, but bytes or f16, in units of as many activations as a warp has lanes.
     #[inline(always)]
     pub fn in_bytes(&self) -> bool {
         self.quant_format >= I8
@@ -207,7 +223,8 @@ impl OutputQuantizer {
             return;
         }
         if self.in_bytes() {
-            self.unit(column, cols, number as usize, values.at((number * size) as usize + lane()));
+            let v = if lane() < whole as usize { values.at((number * size) as usize + lane()) } else { 0.0 };
+            self.unit(column, cols, number as usize, v);
         } else {
             let (bytes, bits) = planes_of(self.quant_format);
             let to = self.to.from(column * planes::len(cols, bytes) as usize);
@@ -215,11 +232,15 @@ impl OutputQuantizer {
         }
     }
 
-    /// Unit `u` of a column of `cols` elements, in bytes; lane `l` has element `l` of it.
+    /// Unit `u` of a column of `cols` elements, in bytes or f16; lane `l` has element `l` of it, or 0 behind the last.
     ///
     /// All lanes of the warp make this call.
     #[device]
     pub unsafe fn unit(self, column: usize, cols: u32, u: usize, v: f32) {
+        if self.quant_format == F16 {
+            let to = self.to.from(column * half::len(cols) as usize);
+            return round_unit(v, to, u, cols.div_ceil(half::UNIT) as usize);
+        }
         let bytes = if self.quant_format == I16 { 2 } else { 1 };
         let to = self.to.from(column * int8::len(cols, bytes) as usize);
         quantize_unit(bytes, v, to, u);

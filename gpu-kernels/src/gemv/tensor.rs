@@ -59,12 +59,12 @@ const fn is_some(bytes: usize) -> bool {
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod few;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-mod outputs;
+pub(super) mod outputs;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod some;
-mod staging;
+pub(super) mod staging;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-mod tiles;
+pub(super) mod tiles;
 
 #[cfg(not(target_arch = "nvptx64"))]
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {

@@ -12,6 +12,7 @@ mod cost;
 mod delta;
 mod embed;
 mod gemv;
+mod half;
 mod int8;
 mod kv;
 mod machine;

@@ -51,6 +51,7 @@ impl Precision {
         let codes = match self.activations {
             Activations::F32 => 0.0,
             Activations::Int16 => INT16,
+            Activations::F16 => F16,
             Activations::Int8 => INT8,
         };
         let prompt = if self.fast_prefill { FAST_PREFILL } else { 0.0 };
@@ -70,6 +71,8 @@ const INT8_STEP: f64 = 1.0 / 127.0;
 const INT16: f64 = 2.1e-3;
 /// The same of eight bits; seven times what they do where no channel is larger than the others.
 const INT8: f64 = 0.35;
+/// Activations and weights in f16: each within half a step, in every product of a layer.
+const F16: f64 = 4.0 * F16_STEP;
 /// A query and a weight of attention, each within half a step of f16, and scores that are off by sums of such.
 const FAST_PREFILL: f64 = 4.0 * F16_STEP;
 /// Logits that differ by more than this say something else, whatever the reason.

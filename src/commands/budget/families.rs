@@ -3,11 +3,12 @@
 use warpsmith_host::gpu_kernels::gemv::Activations;
 pub use warpsmith_host::gpu_kernels::gemv::budget::{FAMILIES, Family, MANY, product};
 
-/// Bytes of `cols` activations; codes have a pair of f32 for each 32 of them.
+/// Bytes of `cols` activations; integers have a pair of f32 for each 32 of them.
 pub fn bytes(activations: Activations, cols: usize) -> usize {
     match activations {
         Activations::F32 => 4 * cols,
         Activations::Int16 => 2 * cols + cols / 4,
+        Activations::F16 => 2 * cols,
         Activations::Int8 => cols + cols / 4,
     }
 }

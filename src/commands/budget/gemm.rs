@@ -11,7 +11,7 @@ use warpsmith_device::U32x4;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::{Bench, Measured, Product};
 use warpsmith_host::gpu_kernels::format::Format;
-use warpsmith_host::gpu_kernels::gemv::budget::{MANY, OfMany, of_many};
+use warpsmith_host::gpu_kernels::gemv::budget::{self, MANY, OfMany, of_many};
 use warpsmith_host::gpu_kernels::gemv::{Activations, Gemv, QuantizedProduct};
 use warpsmith_host::gpu_kernels::list::listed;
 
@@ -51,9 +51,11 @@ impl Run {
             listed().iter().filter(|k| matches!(k.budget, Measured::By(MANY))).map(|k| k.meta.name).collect();
         let mut all: Vec<Run> = Vec::new();
         for format in Format::ALL {
-            for (activations, product) in
-                [(Activations::Int8, Product::GemmInt8), (Activations::Int16, Product::GemmInt16)]
-            {
+            for (activations, product) in [
+                (Activations::Int8, Product::GemmInt8),
+                (Activations::Int16, Product::GemmInt16),
+                (Activations::F16, Product::GemmHalf),
+            ] {
                 let of = QuantizedProduct::of(format, activations).and_then(QuantizedProduct::kernel_of_many);
                 let Some(kernel) = of.map(|k| k.name).filter(|k| held.contains(k)) else { continue };
                 if all.iter().any(|r| r.product.kernel(r.format) == kernel) {
@@ -70,9 +72,9 @@ impl Run {
 
     /// The kernel that is launched.
     pub fn kernel(self) -> String {
-        let one = if self.activations == Activations::Int8 { Product::Int8 } else { Product::Int16 };
-        let from = QuantizedProduct::of(self.format, self.activations).map_or(0, QuantizedProduct::many_from);
-        (if self.columns < from as usize { one } else { self.product }).kernel(self.format)
+        let of = QuantizedProduct::of(self.format, self.activations);
+        let many = of.is_some_and(|of| of.takes_many(ROWS as u32, self.columns as u32));
+        (if many { self.product } else { budget::product(self.activations) }).kernel(self.format)
     }
 
     /// Launches it on a device of the right size, which runs the first block. What the numbers are does not matter to what is counted.

@@ -75,8 +75,8 @@ macro_rules! formats {
             F16 {
                 embed { embed_f16 EmbedF16 EMBED_F16 }
                 product { 2: gemv_f16 GemvF16 GEMV_F16, gemm_f16 GemmF16 GEMM_F16 }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_f16_f16 GemvF16F16 GEMV_F16_F16; }
+                tensor { F16: gemm_f16_f16 GemmF16F16 GEMM_F16_F16; }
                 persistent {
                     F32: 2, layers_f16 LayersF16 LAYERS_F16;
                 }
@@ -89,8 +89,8 @@ macro_rules! formats {
             BF16 {
                 embed { embed_bf16 EmbedBf16 EMBED_BF16 }
                 product { 2: gemv_bf16 GemvBf16 GEMV_BF16, gemm_bf16 GemmBf16 GEMM_BF16 }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_bf16_f16 GemvBf16F16 GEMV_BF16_F16; }
+                tensor { F16: gemm_bf16_f16 GemmBf16F16 GEMM_BF16_F16; }
                 persistent { }
                 budget { none "formats without a family; 16 bits as F16, 32 are twice that" }
                 stored {
@@ -140,8 +140,8 @@ macro_rules! formats {
             Q4_0 {
                 embed { embed_q4_0 EmbedQ40 EMBED_Q4_0 }
                 product { 3: gemv_q4_0 GemvQ40 GEMV_Q4_0, gemm_q4_0 GemmQ40 GEMM_Q4_0 }
-                quantized { I8: 2, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 2, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; }
-                tensor { I8: gemm_q4_0_i8 GemmQ40I8 GEMM_Q4_0_I8; I16: gemm_q4_0_i16 GemmQ40I16 GEMM_Q4_0_I16; }
+                quantized { I8: 2, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 2, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; F16: 2, gemv_q4_0_f16 GemvQ40F16 GEMV_Q4_0_F16; }
+                tensor { I8: gemm_q4_0_i8 GemmQ40I8 GEMM_Q4_0_I8; I16: gemm_q4_0_i16 GemmQ40I16 GEMM_Q4_0_I16; F16: gemm_q4_0_f16 GemmQ40F16 GEMM_Q4_0_F16; }
                 persistent {
                     I16: 2, layers_q4_0_i16 LayersQ40I16 LAYERS_Q4_0_I16;
                 }
@@ -190,8 +190,8 @@ macro_rules! formats {
             Q8_0 {
                 embed { embed_q8_0 EmbedQ80 EMBED_Q8_0 }
                 product { 3: gemv_q8_0 GemvQ80 GEMV_Q8_0, gemm_q8_0 GemmQ80 GEMM_Q8_0 }
-                quantized { I8: 2, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; I16: 2, gemv_q8_0_i16 GemvQ80I16 GEMV_Q8_0_I16; }
-                tensor { I8: gemm_q8_0_i8 GemmQ80I8 GEMM_Q8_0_I8; I16: gemm_q8_0_i16 GemmQ80I16 GEMM_Q8_0_I16; }
+                quantized { I8: 2, gemv_q8_0_i8 GemvQ80I8 GEMV_Q8_0_I8; I16: 2, gemv_q8_0_i16 GemvQ80I16 GEMV_Q8_0_I16; F16: 1, gemv_q8_0_f16 GemvQ80F16 GEMV_Q8_0_F16; }
+                tensor { I8: gemm_q8_0_i8 GemmQ80I8 GEMM_Q8_0_I8; I16: gemm_q8_0_i16 GemmQ80I16 GEMM_Q8_0_I16; F16: gemm_q8_0_f16 GemmQ80F16 GEMM_Q8_0_F16; }
                 persistent {
                     F32: 2, layers_q8_0 LayersQ80 LAYERS_Q8_0;
                     I16: 2, layers_q8_0_i16 LayersQ80I16 LAYERS_Q8_0_I16;
@@ -243,8 +243,8 @@ macro_rules! formats {
             Q4_K {
                 embed { embed_q4_k EmbedQ4K EMBED_Q4_K }
                 product { 3: gemv_q4_k GemvQ4K GEMV_Q4_K, gemm_q4_k GemmQ4K GEMM_Q4_K }
-                quantized { I8: 2, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 2, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; }
-                tensor { I8: gemm_q4_k_i8 GemmQ4KI8 GEMM_Q4_K_I8; I16: gemm_q4_k_i16 GemmQ4KI16 GEMM_Q4_K_I16; }
+                quantized { I8: 2, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 2, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; F16: 2, gemv_q4_k_f16 GemvQ4KF16 GEMV_Q4_K_F16; }
+                tensor { I8: gemm_q4_k_i8 GemmQ4KI8 GEMM_Q4_K_I8; I16: gemm_q4_k_i16 GemmQ4KI16 GEMM_Q4_K_I16; F16: gemm_q4_k_f16 GemmQ4KF16 GEMM_Q4_K_F16; }
                 persistent {
                     I16: 2, layers_q4_k_i16 LayersQ4KI16 LAYERS_Q4_K_I16;
                 }
@@ -257,8 +257,8 @@ macro_rules! formats {
             Q5_K {
                 embed { embed_q5_k EmbedQ5K EMBED_Q5_K }
                 product { 3: gemv_q5_k GemvQ5K GEMV_Q5_K, gemm_q5_k GemmQ5K GEMM_Q5_K }
-                quantized { I8: 1, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; I16: 1, gemv_q5_k_i16 GemvQ5KI16 GEMV_Q5_K_I16; }
-                tensor { I8: gemm_q5_k_i8 GemmQ5KI8 GEMM_Q5_K_I8; I16: gemm_q5_k_i16 GemmQ5KI16 GEMM_Q5_K_I16; }
+                quantized { I8: 1, gemv_q5_k_i8 GemvQ5KI8 GEMV_Q5_K_I8; I16: 1, gemv_q5_k_i16 GemvQ5KI16 GEMV_Q5_K_I16; F16: 1, gemv_q5_k_f16 GemvQ5KF16 GEMV_Q5_K_F16; }
+                tensor { I8: gemm_q5_k_i8 GemmQ5KI8 GEMM_Q5_K_I8; I16: gemm_q5_k_i16 GemmQ5KI16 GEMM_Q5_K_I16; F16: gemm_q5_k_f16 GemmQ5KF16 GEMM_Q5_K_F16; }
                 persistent { }
                 budget { family "Q5_K" Q5_K, 5: Some(Int16) = 2.6; }
                 stored {
@@ -269,8 +269,8 @@ macro_rules! formats {
             Q6_K {
                 embed { embed_q6_k EmbedQ6K EMBED_Q6_K }
                 product { 3: gemv_q6_k GemvQ6K GEMV_Q6_K, gemm_q6_k GemmQ6K GEMM_Q6_K }
-                quantized { I8: 2, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; I16: 2, gemv_q6_k_i16 GemvQ6KI16 GEMV_Q6_K_I16; }
-                tensor { I8: gemm_q6_k_i8 GemmQ6KI8 GEMM_Q6_K_I8; I16: gemm_q6_k_i16 GemmQ6KI16 GEMM_Q6_K_I16; }
+                quantized { I8: 2, gemv_q6_k_i8 GemvQ6KI8 GEMV_Q6_K_I8; I16: 2, gemv_q6_k_i16 GemvQ6KI16 GEMV_Q6_K_I16; F16: 1, gemv_q6_k_f16 GemvQ6KF16 GEMV_Q6_K_F16; }
+                tensor { I8: gemm_q6_k_i8 GemmQ6KI8 GEMM_Q6_K_I8; I16: gemm_q6_k_i16 GemmQ6KI16 GEMM_Q6_K_I16; F16: gemm_q6_k_f16 GemmQ6KF16 GEMM_Q6_K_F16; }
                 persistent {
                     I16: 2, layers_q6_k_i16 LayersQ6KI16 LAYERS_Q6_K_I16;
                 }

@@ -22,8 +22,9 @@ impl Operation for ExpertProducts {
 
     fn variants() -> Vec<(Format, Product)> {
         let takes = |format, p: &Product| {
-            use Product::{Gemv, GemvSwiglu, Int8, Int8Swiglu, Int16, Int16Swiglu};
-            matches!(p, Gemv | GemvSwiglu | Int8 | Int8Swiglu | Int16 | Int16Swiglu) || p.takes_group(format)
+            use Product::{Gemv, GemvSwiglu, Half, HalfSwiglu, Int8, Int8Swiglu, Int16, Int16Swiglu};
+            let one = matches!(p, Gemv | GemvSwiglu | Int8 | Int8Swiglu | Int16 | Int16Swiglu | Half | HalfSwiglu);
+            one || p.takes_group(format)
         };
         let of = |format| {
             Product::of(format).into_iter().filter(move |p| takes(format, p)).map(move |product| (format, product))

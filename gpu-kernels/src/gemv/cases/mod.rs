@@ -7,7 +7,7 @@ mod quantized;
 
 use super::{
     ACTIVATED, ADD, Activations, BIAS, CLAMPED, ERF, GELU, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3,
-    int8::*, magnitudes, naive::*, planes::*, reference, tensor::*, tensor_planes::*,
+    half::*, int8::*, magnitudes, naive::*, planes::*, reference, tensor::*, tensor_planes::*,
 };
 use crate::activation::Activation;
 use crate::cases::{
@@ -57,6 +57,10 @@ const SPILLED_BY_MANY: &[(&str, u32)] = &[
     ("gemm_iq4_nl_i16", 8),
     ("gemm_iq4_xs_i16", 24),
     ("gemm_mxfp4_i16", 8),
+    ("gemm_f16_f16", 32),
+    ("gemm_bf16_f16", 32),
+    ("gemm_q4_k_f16", 16),
+    ("gemm_q6_k_f16", 32),
 ];
 const SPILLED_BY_MANY_WHY: &str = "a few registers over 255, of which 128 hold sums";
 
@@ -86,6 +90,7 @@ impl Operation for Products {
             Listed::unmeasured::<PlanesQ2I16<'_>>(rounds),
             Listed::unmeasured::<QuantizeI8<'_>>(rounds),
             Listed::unmeasured::<QuantizeI16<'_>>(rounds),
+            Listed::unmeasured::<QuantizeF16<'_>>(rounds),
         ]);
         crate::formats! { quantized quantized_products (all) }
         crate::formats! { tensor tensor_products (all) }
@@ -138,6 +143,10 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         Product::Int8 | Product::Int16 if in_planes(quant_format) => &[1, 320, 1056, 4096, 4352, 8320],
         // A block; several; runs of two and four units a lane, and rests.
         Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
+        // One group, of which one unit has a part; several; a run of one in each warp, and of two.
+        Product::Half => &[1, 37, 320, 1056, 2144],
+        Product::HalfSwiglu | Product::GemmHalfSwiglu => &[96, 1056],
+        Product::GemmHalf => &[1, 320, 1056, 2144],
         Product::GemvSwiglu | Product::Int8Swiglu | Product::Int16Swiglu => &[96, 1056],
         // In planes: one class; all of them; a run, and rests; runs of several groups a class.
         Product::GemmInt8 | Product::GemmInt16 if in_planes(quant_format) => &[1, 320, 1056, 4352, 8320],
@@ -164,6 +173,10 @@ fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
         Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
         Product::Int8 | Product::Int16 => [1, 3, 2][i % 3],
         Product::Int8Swiglu | Product::Int16Swiglu => [2, 1][i % 2],
+        // Of a tile, of several, of several blocks.
+        Product::Half => [1, 9, 2, 33, 20][i % 5],
+        Product::HalfSwiglu => [2, 1, 17][i % 3],
+        Product::GemmHalf | Product::GemmHalfSwiglu => [130, 193, 129][i % 3],
         // Parts of tiles, and of several blocks; all of a block.
         Product::GemmInt8 | Product::GemmInt16 if in_planes(quant_format) => [12, 17, 64, 16, 33, 13][i % 6],
         Product::GemmInt8 | Product::GemmInt16 => [12, 4, 33, 16, 8, 5][i % 6],
@@ -264,6 +277,10 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
     }
 
     let parts = got.sums.len() / columns;
+    // How far off the weights may make products of f16, too.
+    let records = t.format.repack(&t.bytes, stacked, cols).map_err(refused)?;
+    let in_f16 = product.quant_format(format) == Some(QuantFormat::F16);
+    let of_weights = |x: &[f32]| if in_f16 { rounding(format, &records, cols, x) } else { Vec::new() };
     for n in 0..columns {
         let x = &inputs.x[n * x_stride..][..cols];
         let factor = inputs.norm.as_ref().map_or(1.0, |(sums, eps)| {
@@ -275,6 +292,7 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
         if let Some(format) = product.quant_format(format) {
             let rounding = format.rounding(&weights, x);
             dots.iter_mut().zip(rounding).for_each(|(dot, error)| dot.1 += factor * error);
+            dots.iter_mut().zip(of_weights(x)).for_each(|(dot, error)| dot.1 += factor * error);
         }
         for (dot, bias) in dots.iter_mut().zip(inputs.bias.iter().flatten()) {
             let bias = f64::from(*bias);
@@ -315,7 +333,9 @@ fn alone<B: Bench>(bench: &mut B, t: &Tensor, product: Product, all: &Inputs, go
     let rows = if product.swiglu() { t.rows / 2 } else { t.rows };
     let parts = got.sums.len() / all.columns;
     let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
-    for n in 0..all.columns {
+    // Of many columns some of each tile.
+    let step = if all.columns > 64 { 11 } else { 1 };
+    for n in (0..all.columns).step_by(step) {
         let want = multiply(bench, t, product, &Inputs { quant_format: 0, ..all.part(n, 1, rows) })?;
         let of_column = |v: &[f32]| bits(&v[n * all.y_stride..][..rows]);
         same(&of_column(&got.y), &bits(&want.y[..rows]))?;

@@ -25,6 +25,10 @@ pub enum Product {
     Int16,
     /// Activations of 16 bits, with gates and ups.
     Int16Swiglu,
+    /// With activations in f16.
+    Half,
+    /// Activations in f16, with gates and ups.
+    HalfSwiglu,
     /// With many columns of activations of 8 bits.
     GemmInt8,
     /// Many columns of activations of 8 bits, with gates and ups.
@@ -33,6 +37,10 @@ pub enum Product {
     GemmInt16,
     /// Many columns of activations of 16 bits, with gates and ups.
     GemmInt16Swiglu,
+    /// With many columns of activations in f16.
+    GemmHalf,
+    /// Many columns of activations in f16, with gates and ups.
+    GemmHalfSwiglu,
     /// Several columns.
     Gemm,
     /// Several columns, with gates and ups.
@@ -49,9 +57,23 @@ impl Product {
         if format == Format::F16 {
             all.push(Product::FourRows);
         }
-        let quantized = [Product::Int8, Product::Int16, Product::Int8Swiglu, Product::Int16Swiglu];
+        let quantized = [
+            Product::Int8,
+            Product::Int16,
+            Product::Int8Swiglu,
+            Product::Int16Swiglu,
+            Product::Half,
+            Product::HalfSwiglu,
+        ];
         all.extend(quantized.into_iter().filter(|p| p.quant_format(format).is_some()));
-        let many = [Product::GemmInt8, Product::GemmInt16, Product::GemmInt8Swiglu, Product::GemmInt16Swiglu];
+        let many = [
+            Product::GemmInt8,
+            Product::GemmInt16,
+            Product::GemmInt8Swiglu,
+            Product::GemmInt16Swiglu,
+            Product::GemmHalf,
+            Product::GemmHalfSwiglu,
+        ];
         let exists = |p: &Product| p.quantized(format).is_some_and(|q| q.kernel_of_many().is_some());
         all.extend(many.into_iter().filter(exists));
         all
@@ -62,6 +84,7 @@ impl Product {
         match self {
             Product::Int8 | Product::Int8Swiglu | Product::GemmInt8 | Product::GemmInt8Swiglu => Activations::Int8,
             Product::Int16 | Product::Int16Swiglu | Product::GemmInt16 | Product::GemmInt16Swiglu => Activations::Int16,
+            Product::Half | Product::HalfSwiglu | Product::GemmHalf | Product::GemmHalfSwiglu => Activations::F16,
             _ => Activations::F32,
         }
     }
@@ -83,14 +106,16 @@ impl Product {
 
     /// Whether it takes gates and ups.
     pub fn swiglu(self) -> bool {
-        use Product::{GemmInt8Swiglu, GemmInt16Swiglu, GemmSwiglu, GemvSwiglu, Int8Swiglu, Int16Swiglu};
-        matches!(self, GemvSwiglu | GemmSwiglu | Int8Swiglu | Int16Swiglu | GemmInt8Swiglu | GemmInt16Swiglu)
+        use Product::{GemmHalfSwiglu, GemmInt8Swiglu, GemmInt16Swiglu, GemmSwiglu};
+        use Product::{GemvSwiglu, HalfSwiglu, Int8Swiglu, Int16Swiglu};
+        let one = matches!(self, GemvSwiglu | Int8Swiglu | Int16Swiglu | HalfSwiglu);
+        one || matches!(self, GemmSwiglu | GemmInt8Swiglu | GemmInt16Swiglu | GemmHalfSwiglu)
     }
 
     /// Whether it takes many columns of quantized activations.
     pub fn is_many(self) -> bool {
-        use Product::{GemmInt8, GemmInt8Swiglu, GemmInt16, GemmInt16Swiglu};
-        matches!(self, GemmInt8 | GemmInt8Swiglu | GemmInt16 | GemmInt16Swiglu)
+        use Product::{GemmHalf, GemmHalfSwiglu, GemmInt8, GemmInt8Swiglu, GemmInt16, GemmInt16Swiglu};
+        matches!(self, GemmInt8 | GemmInt8Swiglu | GemmInt16 | GemmInt16Swiglu | GemmHalf | GemmHalfSwiglu)
     }
 
     /// Whether it takes one of several matrices for each tile of columns.

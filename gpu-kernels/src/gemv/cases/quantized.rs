@@ -47,11 +47,14 @@ impl<B: Bench> QuantizedOutput<B> {
         if bench.read(&self.group_counters)?.iter().any(|c| *c != 0) {
             return Err(Failure::Wrong("a counter of quantized elements is not back at zero".into()));
         }
-        let columns = values.chunks(stride).take(self.columns).flat_map(|v| v.iter().take(self.n).copied());
-        let x = bench.upload(&columns.collect::<Vec<f32>>())?;
+        let apart = self.n.next_multiple_of(4);
+        let mut columns = vec![f32::NAN; self.columns * apart];
+        let of_columns = columns.chunks_mut(apart).zip(values.chunks(stride));
+        of_columns.for_each(|(to, values)| to[..self.n].copy_from_slice(&values[..self.n]));
+        let x = bench.upload(&columns)?;
         let mut want = bench.upload(&vec![U32x4([u32::MAX - 1; 4]); self.quantized.len()])?;
         let n = self.n as u32;
-        Quantize::new(self.format, &x, &mut want, n).columns(self.columns as u32, n).launch(bench)?;
+        Quantize::new(self.format, &x, &mut want, n).columns(self.columns as u32, apart as u32).launch(bench)?;
         let words = |v: Vec<U32x4>| v.into_iter().flat_map(|v| v.0).collect::<Vec<u32>>();
         let used = |all: Vec<u32>| match self.format {
             QuantFormat::I8 => {

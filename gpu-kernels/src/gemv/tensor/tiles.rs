@@ -74,7 +74,7 @@ pub struct Part {
 
 impl Part {
     #[inline(always)]
-    fn of(columns: usize, block_columns: u32) -> Part {
+    pub fn of(columns: usize, block_columns: u32) -> Part {
         let (warp, whole) = (uniform_warp(), block_columns > COLUMNS);
         let (row, column) = if whole { (warp % 2 * 64, warp / 2 * 32) } else { (warp % 4 * 32, warp / 4 * 32) };
         Part { first_row: row, first_column: column, columns: (columns as u32).saturating_sub(column as u32), whole }
@@ -341,7 +341,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32
 
 /// The sums of a class are whole: they are added to those before.
 #[inline(always)]
-fn add_class(total: &mut Outputs, acc: &mut Outputs) {
+pub fn add_class(total: &mut Outputs, acc: &mut Outputs) {
     static_for!(m in 0..TILES[0] => {
         static_for!(n in 0..TILES[1] => {
             for i in 0..4 {

@@ -1,0 +1,233 @@
+//! Products of f16 on tensor cores, with f32 sums: of activations that are rounded once ([`QuantizeF16`]), and of weights that become
+//! f16 in registers ([`halves`](crate::format::halves)), with any number of columns.
+//!
+//! `y[r] = sum_c f16(w[r, c]) * f16(x[c])`, by `mma.m16n8k16`.
+//!
+//! | | |
+//! |---|---|
+//! | `weights` | records, as for the [default](super) entry points |
+//! | `x` | [`len`] vectors for each column, as [`QuantizeF16`] wrote them |
+//! | `cols` | a multiple of the format's block; any for F16 and BF16 |
+//!
+//! The other arguments are those of [all quantized activations](super::quantized).
+//!
+//! What hardware rounds within an `mma` is not told, so that a column has the same bits beside any others, it is always multiplied
+//! by the same instructions in the same order: weights are taken in groups of four units of 32 columns, of which lane `t` of four has
+//! unit `t` and gives four columns of it to each `mma`; eight of these are a group. A row's groups are cut in [`CLASSES`] runs of
+//! equal length (the last may have fewer), by its length alone; in a run sums begin with 0, and the sums of the runs are added up
+//! from the first on. A small block, of 32 rows and up to 32 columns, has a warp for each run, which takes weights apart in
+//! registers. A large one has 128 rows and 64 or 128 columns, whose warps go over all runs: weights are taken apart once, into shared
+//! memory, and columns are copied there, half of a group's while the other half is multiplied.
+//!
+//! # Accuracy
+//! An activation is stored as 1/16 of itself, rounded to nearest: by up to 2^-11 of it, or 2^-21 where it is below 2^-10; from 1,048,320 on
+//! it is infinite, and what is not finite stays so and reaches no other column. A weight is rounded by up to 2^-11 of it. Where
+//! a code is multiplied as f16, scale and addend are rounded before: by as much of what each brings. Small numbers of a format lose
+//! more, [`rounding`] says what. Weights are 16 times as large meanwhile, and infinite from 4095 on; those of F16 stay as they are.
+//! Beside that the product is off by the `1e-5 * sum |w * x|` of the default entry points. Most of it cancels: rows of 4096 columns with
+//! one activation of 26 times the root mean square were off by 1e-5 to 4e-5 of `sum |w * x|`, where eight bits are by 4e-4 to 8e-4.
+//!
+//! The instruction: PTX ISA, `mma` with `.f16` operands. Before sm_80 it is two of half the depth.
+
+use super::quant_format::BLOCK_ROWS;
+pub use super::quant_format::half::{F16Vector, len};
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use super::quantizer::round_unit;
+#[cfg(not(target_arch = "nvptx64"))]
+use super::tensor::{COLUMNS, ROWS};
+use crate::format;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use crate::load::{lane, warp_index};
+use warpsmith_device::prelude::*;
+
+/// Runs of groups whose sums are formed one beside the other.
+pub const CLASSES: u32 = 8;
+/// Columns of a small block.
+pub const FEW_COLUMNS: u32 = 32;
+/// Columns from which on large blocks may be better.
+pub const FROM: u32 = FEW_COLUMNS + 1;
+/// Threads of a block.
+pub(crate) const THREADS: u32 = 256;
+const _: () = assert!(THREADS == 32 * CLASSES && FEW_COLUMNS >= BLOCK_ROWS);
+
+/// Vectors of shared memory of a small block: the sums of all runs.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+const FEW_SUMS: usize = (CLASSES * FEW_COLUMNS) as usize * FEW_STRIDE / 4;
+/// From the sums of a column to the next, so that neighbouring columns begin in other banks.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+const FEW_STRIDE: usize = BLOCK_ROWS as usize + 4;
+
+/// Vectors of a row, and of a column, of half of a group in shared memory.
+const HALF: usize = 8;
+/// Vectors of shared memory of a large block: two halves of what its rows and its columns have.
+const fn large_shared(columns: u32) -> usize {
+    2 * HALF * (super::tensor::ROWS + columns) as usize
+}
+
+/// A product from the sums of its f16.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[inline(always)]
+fn whole<F: format::halves::Halves>(sum: f32) -> f32 {
+    let factor = const { 1.0 / (F::LARGER * super::quant_format::half::SHARE) };
+    if factor == 1.0 { sum } else { sum * factor }
+}
+
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod few;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod tiles;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod units;
+
+/// Large blocks for columns of a matrix of so many rows of weights, of which those with more columns are taken where they are more than
+/// half of what an H200 has multiprocessors; `None`: they are so few that small ones are better.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn large(rows: u32, columns: u32) -> Option<Geometry> {
+    /// With more columns than this a matrix has large blocks, however few.
+    const MOST_OF_FEW: u32 = 128;
+    let blocks = |of_columns: u32| (rows.div_ceil(ROWS), columns.div_ceil(of_columns));
+    let many = |of_columns: u32, least: u64| {
+        let (rows, columns) = blocks(of_columns);
+        u64::from(rows) * u64::from(columns) >= least
+    };
+    if columns < FROM || columns <= MOST_OF_FEW && !many(COLUMNS, 100) {
+        return None;
+    }
+    let of_columns = if many(2 * COLUMNS, 67) { 2 * COLUMNS } else { COLUMNS };
+    let (rows, columns) = blocks(of_columns);
+    Some(super::contract::grid(rows, columns).shared(16 * large_shared(of_columns) as u64))
+}
+
+/// Those for any columns.
+#[cfg(not(target_arch = "nvptx64"))]
+fn large_always(rows: u32, columns: u32, shared: u64) -> Geometry {
+    large(rows, columns)
+        .unwrap_or_else(|| super::contract::grid(rows.div_ceil(ROWS), columns.div_ceil(COLUMNS)).shared(shared))
+}
+
+/// How far a product of these weights, in records of `cols` columns, may be from that of exact ones, for each row: the larger of what is
+/// scaled and added up counts with 2^-11 of each, and as f16 may be off by half of the smallest step, which is 2^-24 of what it is
+/// multiplied with.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn rounding(format: format::Format, records: &[U32x4], cols: usize, x: &[f32]) -> Vec<f64> {
+    macro_rules! by_layout {
+        (() $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+            match format.layout() {
+                $(format::Layout::$F => rounding_of::<format::$F>(format.block_units(), records, cols, x),)*
+            }
+        };
+    }
+    crate::formats! { quantized by_layout () }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn rounding_of<F: format::decode::Decode>(open: u32, records: &[U32x4], cols: usize, x: &[f32]) -> Vec<f64> {
+    use crate::format::record::UNIT;
+    let record = F::record(cols, open);
+    let row = |row: &[U32x4]| {
+        let mut sum = 0.0;
+        for (i, x) in x.iter().enumerate() {
+            let (u, k) = (i / UNIT, i % UNIT);
+            // SAFETY: the unit is one of the record.
+            let (codes, scales) = unsafe { (F::codes(row, &record, u), F::scales(row, &record, u)) };
+            let code = f64::from(F::quad::<&[U32x4]>(&codes, k / 4)[k % 4]);
+            let part = if F::SCALES == 2 { k / (UNIT / 2) } else { 0 };
+            let [scaled, shift] = [code * f64::from(scales.scale[part]), f64::from(scales.shift[part])];
+            let weight = scaled + if F::SHIFTED { shift } else { 0.0 };
+            let parts = if F::SHIFTED { scaled.abs() + shift.abs() } else { scaled.abs() };
+            let small = 2f64.powi(-25) * if F::SCALED { 2.0 + code.abs() } else { 1.0 };
+            sum += f64::from(x.abs()) * (2f64.powi(-11) * (parts + weight.abs()) + small);
+        }
+        sum
+    };
+    records.chunks_exact(record.vectors).map(row).collect()
+}
+
+quantizer! {
+    /// Activations in f16.
+    quantize_f16 QuantizeF16: F16Vector, 8, blocks of 1, len, |x, to, cols| round_units(x, to.cast(), cols)
+}
+
+/// Rounds the units of a block of threads, of four warps.
+#[device]
+unsafe fn round_units(x: In<f32>, to: Out<U32x4>, cols: u32) {
+    const UNIT: u32 = super::quant_format::half::UNIT;
+    let units = cols.div_ceil(UNIT) as usize;
+    let mut u = block::idx_x() as usize * (super::quantized::COLUMNS / UNIT) as usize + warp_index();
+    let end = (u + (super::quantized::COLUMNS / UNIT) as usize).min(units);
+    while u < end {
+        let i = UNIT as usize * u + lane();
+        round_unit(if i < cols as usize { x.at(i) } else { 0.0 }, to, u, units);
+        u += 4;
+    }
+}
+
+/// The product with small blocks, and its contract.
+macro_rules! few {
+    (
+        ($name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, $shared:ident)
+        $($argument:ident: ($($ty:tt)*),)*
+    ) => {
+        /// A matrix times columns in f16, 32 a block.
+        #[kernel(block = THREADS, min_blocks = $min_blocks, family = "gemv")]
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe fn $name($($argument: $($ty)*,)*) {
+            // Of vectors, for what is read by four.
+            let sums = shared_array!($shared: [F32x4; FEW_SUMS]).cast::<f32>();
+            few::product::<$F>(super::quantized::Args::of(super::arguments::QuantizedArguments { $($argument),* }), sums)
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        convert! { $Name: gemv::arguments, QuantizedGiven QuantizedSeen $X, $($argument)* }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl Contract for $Name<'_> {
+            fn geometry(&self) -> Geometry {
+                let parts = super::quant_format::parts(self.rows, self.flags & super::SWIGLU != 0);
+                let of_block = if self.flags & super::EXPERTS != 0 { 1 } else { FEW_COLUMNS };
+                super::contract::grid(parts, self.columns.div_ceil(of_block))
+            }
+            fn check(&self) -> Result<(), ContractError> {
+                use super::contract::{Limits, Table, check_quantized};
+                let limits = Limits { column: len(self.cols), most_units: 0, table: Table::Columns };
+                check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
+            }
+        }
+    };
+}
+
+macro_rules! few_entry {
+    ($F:ident F16: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident) => {
+        arguments! { quantized F16Vector few ($gemv $Gemv: F16Vector, $blocks, format::$F, $shared) }
+    };
+    ($($other:tt)*) => {};
+}
+
+macro_rules! few_entries {
+    (() $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+        $($(few_entry! { $F $quant_format: $blocks, $gemv $Gemv $shared })*)*
+    };
+}
+crate::formats! { quantized few_entries () }
+
+macro_rules! large_entry {
+    ($F:ident F16: $gemm:ident $Gemm:ident $shared:ident) => {
+        arguments! { quantized F16Vector gemm (
+            /// A matrix times many columns in f16.
+            $gemm $Gemm: F16Vector, 1, format::$F, units 0, len, table Tiles, blocks large_always,
+            dynamic 16 * large_shared(super::tensor::COLUMNS) as u64,
+            shared::dynamic(0, shared::dynamic_bytes() / 16),
+            |a, memory| tiles::product::<format::$F>(a, memory)
+        ) }
+    };
+    ($($other:tt)*) => {};
+}
+
+macro_rules! large_entries {
+    (() $($F:ident { $($quant_format:ident: $gemm:ident $Gemm:ident $shared:ident;)* } $formats:tt)*) => {
+        $($(large_entry! { $F $quant_format: $gemm $Gemm $shared })*)*
+    };
+}
+crate::formats! { tensor large_entries () }

@@ -1,0 +1,141 @@
+//! The product of a small block: 32 rows of weights and up to 32 columns. Each of its eight warps has a run of groups, whose weights it
+//! takes apart in registers.
+
+use super::{
+    super::{
+        quant_format::{BLOCK_ROWS, half::len},
+        quantized::{Args, Given},
+        tensor::tiles::uniform_warp,
+    },
+    CLASSES, FEW_COLUMNS, FEW_STRIDE, THREADS,
+    units::{Loaded, Runs, VECTORS, add_steps, steps},
+};
+use crate::format::{
+    halves::Halves,
+    record::{InMemory, Record},
+};
+use crate::load::{Place, lane};
+use warpsmith_device::{prelude::*, shared::Shared, static_for};
+
+/// Tiles of 16 rows, and of eight columns, of a block.
+const TILES: [usize; 2] = [BLOCK_ROWS as usize / 16, FEW_COLUMNS as usize / 8];
+/// Rows that a lane has a part of.
+const ROWS: usize = 2 * TILES[0];
+const COLUMNS: usize = FEW_COLUMNS as usize;
+
+type Sums = [[[f32; 4]; TILES[1]]; TILES[0]];
+
+/// Which columns a block has.
+#[derive(Clone, Copy)]
+struct Columns {
+    first: u32,
+    count: u32,
+}
+
+impl Columns {
+    #[inline(always)]
+    fn of(a: &Args) -> Columns {
+        let most = if a.experts.is_some() { 1 } else { FEW_COLUMNS };
+        let first = block::idx_y() * most;
+        Columns { first, count: (a.columns - first).min(most) }
+    }
+}
+
+/// Adds the products of a group: of its weights once for all columns.
+#[inline(always)]
+unsafe fn add_group<F: Halves>(
+    sums: &mut Sums,
+    loaded: &[Loaded<F>; ROWS],
+    record: &Record,
+    (x, of_columns): (In<U32x4>, &[u32; TILES[1]]),
+    group: u32,
+    columns: u32,
+) {
+    let at = |n: usize, v: usize| (of_columns[n] + 16 * group) as usize + 4 * v;
+    // SAFETY: the caller's promise: the group is there, and all lanes are here.
+    unsafe {
+        let scales: [F::Scale; ROWS] = core::array::from_fn(|r| loaded[r].scale(record));
+        static_for!(v in 0..VECTORS => {
+            let rows: [[u32; 4]; ROWS] = core::array::from_fn(|r| loaded[r].eight(v, &scales[r]));
+            static_for!(n in 0..TILES[1] => {
+                if n == 0 || 8 * (n as u32) < columns {
+                    let x = x.at(at(n, v)).0;
+                    for m in 0..TILES[0] {
+                        add_steps(&mut sums[m][n], steps([rows[2 * m], rows[2 * m + 1]]), x);
+                    }
+                }
+            });
+        });
+    }
+}
+
+/// A block's outputs, by way of shared memory.
+#[device]
+pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
+    let record = F::record(a.cols as usize, a.block_units);
+    let (g, t) = ((lane() / 4) as u32, lane() % 4);
+    a.begin(THREADS / BLOCK_ROWS, record.vectors as u32);
+    a.wait();
+    let columns = Columns::of(&a);
+    let matrix = a.chosen(columns.first, record.vectors as u32);
+    let rows: [InMemory; ROWS] = core::array::from_fn(|r| {
+        let row = a.row(a.rows, block::idx_x() * BLOCK_ROWS + g, 8 * r as u32, record.vectors as u32);
+        InMemory(row.from(matrix))
+    });
+    // After the last column it is taken again.
+    let of_columns: [u32; TILES[1]] = core::array::from_fn(|n| {
+        let column = a.input(columns.first + (8 * n as u32 + g).min(columns.count - 1));
+        column * len(a.cols) as u32 + t as u32
+    });
+    let (runs, warp) = (Runs::of(&record), uniform_warp());
+    let mut group = warp as u32 * runs.length;
+    let end = (group + runs.length).min(runs.groups);
+    let mut sums = Sums::default();
+    if group < end {
+        let load = |group: u32| rows.map(|row| Loaded::<F>::load(row, &record, group, t));
+        let mut loaded = load(group);
+        let mut more = true;
+        while more {
+            let next = group + 1;
+            more = next < end;
+            // Behind the last one it is taken again, and dropped.
+            let behind = load(if more { next } else { group });
+            add_group(&mut sums, &loaded, &record, (a.x, &of_columns), group, columns.count);
+            (group, loaded) = (next, behind);
+        }
+    }
+    store(&sums, memory.from(warp * COLUMNS * FEW_STRIDE), columns.count);
+    sync::block();
+    let mut column = warp;
+    while column < columns.count as usize {
+        let of_column = memory.from(column * FEW_STRIDE);
+        let column_of_all = columns.first + column as u32;
+        let place = Place { thread: lane() as u32, block: block::idx_x(), column: column_of_all };
+        let (outputs, root) = (BLOCK_ROWS >> a.epilogue.shift(), a.root(column_of_all as usize));
+        a.finish_with::<true>(place, BLOCK_ROWS, outputs, (root, column_of_all), |row| {
+            let mut sum = 0.0;
+            for class in 0..CLASSES as usize {
+                sum += of_column.get(class * COLUMNS * FEW_STRIDE + row as usize);
+            }
+            super::whole::<F>(sum)
+        });
+        column += CLASSES as usize;
+    }
+}
+
+/// Sums of a warp's run, as `[column][row]`.
+#[inline(always)]
+unsafe fn store(sums: &Sums, to: Shared<f32>, columns: u32) {
+    let (g, t) = (lane() / 4, lane() % 4);
+    static_for!(n in 0..TILES[1] => {
+        if 8 * (n as u32) < columns {
+            for m in 0..TILES[0] {
+                for i in 0..4 {
+                    let (row, column) = (16 * m + i / 2 * 8 + g, 8 * n + 2 * t + i % 2);
+                    // SAFETY: the caller's promise: nobody reads it before a barrier.
+                    unsafe { to.set(column * FEW_STRIDE + row, sums[m][n][i]) };
+                }
+            }
+        }
+    });
+}

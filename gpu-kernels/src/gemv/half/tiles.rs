@@ -1,0 +1,239 @@
+//! The product of a large block: 128 rows and 64 or 128 columns, tiles of 16 rows and eight columns on tensor cores.
+
+use super::{
+    super::{
+        experts::Columns as OfBlock,
+        quant_format::half::len,
+        quantized::{Args, Given},
+        tensor::{
+            COLUMNS, ROWS,
+            outputs::{finish, store},
+            tiles::{Outputs, Part, TILES, add_class},
+        },
+    },
+    HALF, THREADS,
+    units::{Loaded, Runs, add_steps, steps},
+};
+use crate::format::{
+    halves::Halves,
+    record::{InMemory, Record},
+};
+use crate::load::lane;
+use warpsmith_device::{pipeline, prelude::*, shared::Shared, static_for};
+
+/// Rows that a thread takes weights apart of, each of its lane's unit: two that a lane multiplies at once.
+const STAGED: usize = 2;
+/// How far apart they are.
+const APART: u32 = 8;
+/// Columns of which a thread copies a vector at a time.
+const COPIED: usize = THREADS as usize / HALF;
+/// The same, all of them.
+const COPIES: usize = 2 * COLUMNS as usize / COPIED;
+/// Halves of a group, and vectors of eight weights of a unit in each.
+const HALVES: usize = 2;
+const OF_HALF: usize = HALF / 4;
+
+/// Where vector `i` of a line of `vectors` lies: of neighbours fours are swapped, so that lanes that read the same ones of both meet in no
+/// bank.
+#[inline(always)]
+fn place(vectors: usize, line: usize, i: usize) -> usize {
+    vectors * line + (i ^ (line % 2 * 4))
+}
+
+/// Vectors of a half of a group of two rows: of each step that is multiplied, what lanes have of both.
+const OF_ROWS: usize = STAGED * HALF;
+/// Lines of such.
+const LINES: usize = ROWS as usize / STAGED;
+
+/// What a thread brings to shared memory.
+struct Stager {
+    record: Record,
+    rows: [InMemory; STAGED],
+    x: In<U32x4>,
+    /// From there to the thread's columns.
+    columns: [u32; COPIES],
+    /// Columns of the block, of those that are copied at once.
+    copies: usize,
+    memory: Shared<U32x4>,
+}
+
+impl Stager {
+    /// Of a block that has these columns, of `most`.
+    #[inline(always)]
+    unsafe fn of(a: &Args, record: Record, columns: OfBlock, most: u32, memory: Shared<U32x4>) -> Stager {
+        let (shift, thread) = (a.epilogue.shift(), thread::idx_x());
+        let (first, last) = ((block::idx_x() * ROWS) >> shift, a.rows - 1);
+        // A tile of 16 rows has eight gates and then their ups. After the last row it is taken again.
+        let row = |r: u32| {
+            if shift == 0 {
+                (first + r).min(last)
+            } else {
+                (first + r / 16 * 8 + r % 8).min(last) + r % 16 / 8 * a.rows
+            }
+        };
+        // SAFETY: the rows are among the weights, and the columns among those of `x`.
+        unsafe {
+            let weights = a.weights.from(a.chosen(OfBlock::tile_of(block::idx_y()), record.vectors as u32));
+            let rows = core::array::from_fn(|i| {
+                let row = row(thread / 32 * 16 + thread % 32 / 4 + APART * i as u32);
+                InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize))
+            });
+            let columns = core::array::from_fn(|i| {
+                let column = a.input(columns.column(thread / HALF as u32 + (COPIED * i) as u32));
+                column * len(a.cols) as u32 + thread % HALF as u32
+            });
+            Stager { record, rows, x: a.x, columns, copies: most as usize / COPIED, memory }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load<F: Halves>(&self, group: u32) -> [Loaded<F>; STAGED] {
+        // SAFETY: the caller's promise: the group is there.
+        self.rows.map(|row| unsafe { Loaded::load(row, &self.record, group, lane() % 4) })
+    }
+
+    /// Takes apart half `half` of what is loaded.
+    #[inline(always)]
+    unsafe fn store<F: Halves>(&self, half: usize, loaded: &[Loaded<F>; STAGED]) {
+        let (line, t) = (thread::idx_x() as usize / 4, lane() % 4);
+        // SAFETY: the caller's promise: nobody reads that half.
+        unsafe {
+            let scales = [loaded[0].scale(&self.record), loaded[1].scale(&self.record)];
+            let to = self.memory.from(half * OF_ROWS * LINES);
+            static_for!(v in 0..OF_HALF => {
+                let of = |i: usize| loaded[i].eight(OF_HALF * half + v, &scales[i]);
+                let [first, second] = steps([of(0), of(1)]);
+                to.set(place(OF_ROWS, line, 8 * v + t), U32x4(first));
+                to.set(place(OF_ROWS, line, 8 * v + 4 + t), U32x4(second));
+            });
+        }
+    }
+
+    /// Starts the copies of half `half` of a group of the columns.
+    #[inline(always)]
+    unsafe fn copy(&self, half: usize, group: u32) {
+        let (column, i) = (thread::idx_x() as usize / HALF, thread::idx_x() as usize % HALF);
+        let (columns, first) = (self.copies * COPIED, 16 * group + (HALF * half) as u32);
+        // SAFETY: the caller's promise: the group is there, and nobody reads that half.
+        unsafe {
+            let to = self.memory.from(HALVES * OF_ROWS * LINES + half * HALF * columns);
+            for k in 0..COPIES {
+                if k < self.copies {
+                    let from = self.x.from((self.columns[k] + first) as usize);
+                    pipeline::copy(to, place(HALF, column + COPIED * k, i), from.ptr());
+                }
+            }
+            pipeline::commit();
+        }
+    }
+}
+
+/// Where a lane finds what it multiplies.
+#[derive(Clone, Copy)]
+struct Places {
+    rows: Shared<U32x4>,
+    columns: Shared<U32x4>,
+    /// Vectors of a half of the columns.
+    of_half: usize,
+    /// Where the first vectors of a line are, and from there to the next four, which may be the four before.
+    at: [usize; 2],
+    whole: bool,
+}
+
+impl Places {
+    #[inline(always)]
+    unsafe fn of(memory: Shared<U32x4>, part: &Part, columns: u32) -> Places {
+        let (g, t) = (lane() / 4, lane() % 4);
+        // SAFETY: they lie in shared memory.
+        unsafe {
+            Places {
+                rows: memory.from(OF_ROWS * part.first_row / STAGED),
+                columns: memory.from(HALVES * OF_ROWS * LINES + HALF * part.first_column),
+                of_half: HALF * columns as usize,
+                at: [place(0, g, t), place(0, g, 4 + t)],
+                whole: part.whole,
+            }
+        }
+    }
+
+    /// Adds the products of a half of a group.
+    #[inline(always)]
+    unsafe fn add(&self, acc: &mut Outputs, half: usize) {
+        // SAFETY: the caller's promise: the half is staged, and all lanes are here.
+        unsafe {
+            let g = lane() / 4;
+            let rows = self.rows.from(half * OF_ROWS * LINES + OF_ROWS * g);
+            let columns = self.columns.from(half * self.of_half + HALF * g);
+            static_for!(v in 0..OF_HALF => {
+                let x: [[u32; 4]; TILES[1]] = core::array::from_fn(|n| columns.get(8 * HALF * n + self.at[v]).0);
+                static_for!(m in 0..TILES[0] => {
+                    if m < TILES[0] / 2 || self.whole {
+                        let steps = [0, 1].map(|step| rows.get(8 * OF_ROWS * m + 8 * v + self.at[step]).0);
+                        for n in 0..TILES[1] {
+                            add_steps(&mut acc[m][n], steps, x[n]);
+                        }
+                    }
+                });
+            });
+        }
+    }
+}
+
+/// A block's outputs, by way of shared memory.
+#[device]
+pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
+    let block_columns = if shared::dynamic_bytes() > 16 * super::large_shared(COLUMNS) { 2 * COLUMNS } else { COLUMNS };
+    let record = F::record(a.cols as usize, a.block_units);
+    a.begin(THREADS / ROWS, record.vectors as u32);
+    a.wait();
+    let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns);
+    if of_block.count == 0 {
+        return;
+    }
+    let columns = of_block.count as usize;
+    let stager = Stager::of(&a, record, of_block, block_columns, memory);
+    let part = Part::of(columns, block_columns);
+    let places = Places::of(memory, &part, block_columns);
+    let runs = Runs::of(&record);
+    let (mut total, mut acc): (Outputs, Outputs) = Default::default();
+    stager.copy(0, 0);
+    let mut loaded = stager.load::<F>(0);
+    stager.store(0, &loaded);
+    pipeline::wait::<0>();
+    sync::block();
+    let (mut group, mut left) = (0, runs.length);
+    while group < runs.groups {
+        stager.copy(1, group);
+        places.add(&mut acc, 0);
+        stager.store(1, &loaded);
+        pipeline::wait::<0>();
+        sync::block();
+        group += 1;
+        // Behind the last one it is taken again.
+        let next = group.min(runs.groups - 1);
+        stager.copy(0, next);
+        loaded = stager.load::<F>(next);
+        places.add(&mut acc, 1);
+        left -= 1;
+        if left == 0 || group == runs.groups {
+            add_class(&mut total, &mut acc);
+            left = runs.length;
+        }
+        stager.store(0, &loaded);
+        pipeline::wait::<0>();
+        sync::block();
+    }
+    static_for!(m in 0..TILES[0] => {
+        static_for!(n in 0..TILES[1] => {
+            total[m][n] = total[m][n].map(super::whole::<F>);
+        });
+    });
+    let mut half = 0;
+    while half < columns {
+        sync::block();
+        store(&total, memory.cast(), &part, half);
+        sync::block();
+        finish(&a, memory.cast(), block_columns, half, (columns - half).min(COLUMNS as usize));
+        half += COLUMNS as usize;
+    }
+}

@@ -1,0 +1,151 @@
+//! Products of f16 on tensor cores, and their activations.
+
+use crate::gemv::{golden, run};
+use crate::machine::{Gpu, Rng, assert_close, vector};
+use gpu_kernels::cases::{Inputs, Product, Tensor, multiply};
+use gpu_kernels::format::Format;
+use gpu_kernels::gemv::quant_format::half::{SHARE, len, place};
+use gpu_kernels::gemv::{QuantFormat, Quantize, half, magnitudes};
+use warpsmith_device::{U32x4, convert};
+
+/// Formats that are multiplied so.
+fn formats() -> impl Iterator<Item = Format> {
+    Format::ALL.into_iter().filter(|f| Product::Half.quant_format(*f).is_some())
+}
+
+#[test]
+fn an_activation_is_the_nearest_f16_of_a_sixteenth() {
+    for mut gpu in Gpu::all() {
+        for cols in [1usize, 31, 128, 545, 1090] {
+            let mut x = Rng(cols as u64).floats(2 * cols.next_multiple_of(4));
+            let edges = [1e6, 1048319.0, 1048320.0, -3e38, 1e-6, 2f32.powi(-21), f32::INFINITY, f32::NAN, -0.0];
+            x.iter_mut().zip(edges).for_each(|(x, edge)| *x = edge);
+            let stride = cols.next_multiple_of(4);
+            let (from, mut to) = (gpu.upload(&x), gpu.poisoned::<U32x4>(2 * len(cols as u32) as usize));
+            let quantize = Quantize::new(QuantFormat::F16, &from, &mut to, cols as u32);
+            quantize.columns(2, stride as u32).launch(&mut gpu).unwrap();
+            let words: Vec<u32> = gpu.read(&to).into_iter().flat_map(|v| v.0).collect();
+            let halves: Vec<u16> = words.iter().flat_map(|w| [*w as u16, (w >> 16) as u16]).collect();
+            for (n, of_column) in halves.chunks(8 * len(cols as u32) as usize).enumerate() {
+                for i in 0..cols.next_multiple_of(128) {
+                    let got = of_column[place(i / 32, i % 32)];
+                    let want =
+                        if i < cols { ::half::f16::from_f32(x[n * stride + i] * SHARE) } else { ::half::f16::ZERO };
+                    let same = got == want.to_bits() || want.is_nan() && convert::f16_bits_to_f32(got).is_nan();
+                    assert!(same, "{cols} on {}, column {n}, activation {i}: {got:x}, {want}", gpu.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn golden_vectors() {
+    for mut gpu in Gpu::all() {
+        for format in formats() {
+            let Some(name) = golden(format) else { continue };
+            let t = Tensor { format, bytes: vector(&format!("{name}.q"), |[b]| b), rows: 4, cols: 512 };
+            let x = vector(&format!("{name}.x.f32"), f32::from_le_bytes);
+            let y = vector(&format!("{name}.y.f64"), f64::from_le_bytes);
+            let yabs = vector(&format!("{name}.yabs.f64"), f64::from_le_bytes);
+            let mut got = run(&mut gpu, &t, &x, Product::Half);
+            // A weight of BF16 may be too large for an f16, and what comes of it is not finite.
+            let weights = format.decode(&t.bytes, 4, 512).unwrap();
+            for (got, (row, want)) in got.iter_mut().zip(weights.chunks(512).zip(&y)) {
+                if format == Format::BF16 && row.iter().any(|w| w.abs() >= 4095.0) {
+                    assert!(!got.is_finite(), "{name}: {got}");
+                    *got = *want as f32;
+                }
+            }
+            // Two roundings of a weight and one of an activation, which do not add up.
+            assert_close(&format!("{name} on {}", gpu.name()), &got, &y, |i| 1e-3 * yabs[i]);
+        }
+    }
+}
+
+/// Roundings of single numbers nearly cancel: far less than what may be, and outliers change nothing of it.
+#[test]
+fn products_are_nearer_than_with_eight_bits() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(86));
+    for format in formats() {
+        let t = Tensor::random(&mut rng, format, 32, 4096);
+        let mut x = rng.floats(4096);
+        x[1000] = 15.0;
+        let weights = format.decode(&t.bytes, 32, 4096).unwrap();
+        let want = gpu_kernels::gemv::reference(&weights, &x, None);
+        let scale = magnitudes(&weights, &x);
+        let off = |product| {
+            let got = run(&mut gpu, &t, &x, product);
+            got.iter().zip(&want).zip(&scale).map(|((y, w), s)| (f64::from(*y) - w).abs() / s).fold(0.0, f64::max)
+        };
+        let most = [Product::Half, Product::Int8].into_iter().filter(|p| p.quant_format(format).is_some()).map(off);
+        let most: Vec<f64> = most.collect();
+        eprintln!("{format}: {most:?} of sum |w x|");
+        assert!(most[0] < 1e-4, "{format}: {most:?}");
+        assert!(most.get(1).is_none_or(|int8| most[0] < int8 / 3.0), "{format}: {most:?}");
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_in_its_column() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(85));
+    for (format, columns) in formats().flat_map(|f| [(f, 3), (f, 132)]) {
+        let t = Tensor::random(&mut rng, format, 40, 512);
+        let x = rng.floats(columns * 512);
+        let inputs = |x: Vec<f32>| Inputs { x, columns, x_stride: 512, y_stride: 40, ..Inputs::default() };
+        let product = if columns > 128 { Product::GemmHalf } else { Product::Half };
+        let sound = multiply(&mut gpu, &t, product, &inputs(x.clone())).unwrap().y;
+        assert!(sound.iter().all(|y| y.is_finite()));
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.1e6] {
+            let mut spoilt = x.clone();
+            spoilt[512 + 77] = bad;
+            let got = multiply(&mut gpu, &t, product, &inputs(spoilt)).unwrap().y;
+            for (i, (got, sound)) in got.iter().zip(&sound).enumerate() {
+                let as_before = got.to_bits() == sound.to_bits();
+                assert!(
+                    if i / 40 == 1 { !got.is_finite() } else { as_before },
+                    "{format} {columns} {bad} at {i}: {got}"
+                );
+            }
+        }
+        let zeros = multiply(&mut gpu, &t, product, &inputs(vec![0.0; columns * 512])).unwrap().y;
+        assert!(zeros.iter().all(|y| *y == 0.0), "{format}");
+    }
+}
+
+/// A column has the same bits alone, with others in a small block, and in large blocks of 64 and of 128 columns.
+#[test]
+fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(87));
+    for (format, [rows, cols]) in [
+        (Format::Q4_0, [1153, 160]),
+        (Format::F16, [70, 1300]),
+        (Format::Q6_K, [33, 4352]),
+        (Format::Q8_0, [129, 2080]),
+    ] {
+        let t = Tensor::random(&mut rng, format, rows, cols);
+        let columns = if rows > 1000 { 930 } else { 200 };
+        let inputs = Inputs {
+            x: rng.floats(columns * cols),
+            columns,
+            x_stride: cols,
+            y_stride: rows,
+            norm: Some((rng.floats(columns * 3).iter().map(|v| v.abs()).collect(), 1e-6)),
+            next: Some(rng.floats(rows)),
+            quant_format: QuantFormat::F16 as usize,
+            ..Inputs::default()
+        };
+        let all = multiply(&mut gpu, &t, Product::GemmHalf, &inputs).unwrap();
+        let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
+        for (first, n) in [(0, 1), (7, 1), (columns - 1, 1), (3, 2), (50, 8), (60, 9), (64, 33), (1, 128), (20, 140)] {
+            let some = multiply(&mut gpu, &t, Product::Half, &inputs.part(first, n, rows)).unwrap();
+            let same = |some: &[f32], all: &[f32], each: usize| {
+                assert!(bits(some) == bits(&all[first * each..][..n * each]), "{format}: {n} from {first} on");
+            };
+            same(&some.y, &all.y, rows);
+            same(&some.scaled, &all.scaled, rows);
+            same(&some.sums, &all.sums, all.sums.len() / columns);
+        }
+        assert!(half::large(rows as u32, 128).is_none_or(|_| rows > 1000) && half::large(rows as u32, 129).is_some());
+    }
+}
