@@ -59,29 +59,13 @@ fn batch(model: &Model, options: DecoderOptions) -> Vec<Vec<u32>> {
     seen
 }
 
-#[test]
-fn programmatic_steps_give_the_same_bits() {
+type Case = (&'static str, &'static [Format], Activations, KvType);
+
+const MIXED: &[Format] = &[Format::F16, Format::Q8_0, Format::Q4_K, Format::F32];
+
+fn same_bits(cases: &[Case]) {
     let _checked = software::check(Checks::ALL);
-    let mixed = [Format::F16, Format::Q8_0, Format::Q4_K, Format::F32];
-    for (architecture, formats, activations, kv) in [
-        ("qwen3", &[Format::F32][..], Activations::F32, KvType::F32),
-        ("qwen3", &[Format::Q4_K], Activations::Int8, KvType::F16),
-        ("qwen3", &[Format::Q1_0], Activations::Int16, KvType::Int8),
-        ("qwen3", &mixed, Activations::Int8, KvType::F16),
-        ("gemma3", &mixed, Activations::Int8, KvType::F16),
-        ("gemma2", &mixed, Activations::Int16, KvType::Int8),
-        ("qwen3moe", &mixed, Activations::Int16, KvType::F16),
-        ("gpt-oss", &mixed, Activations::Int16, KvType::Int8),
-        ("qwen2moe", &mixed, Activations::Int8, KvType::F16),
-        ("qwen35", &mixed, Activations::Int16, KvType::F16),
-        ("qwen3next", &mixed, Activations::Int8, KvType::F16),
-        ("glm4moe", &mixed, Activations::Int16, KvType::F16),
-        ("starcoder2", &mixed, Activations::Int8, KvType::F16),
-        ("cohere2", &mixed, Activations::F32, KvType::F16),
-        ("gpt2", &[Format::Q8_0], Activations::Int16, KvType::Int8),
-        ("qwen3", &mixed, Activations::F16, KvType::F16),
-        ("qwen3moe", &[Format::Q8_0], Activations::F16, KvType::F16),
-    ] {
+    for &(architecture, formats, activations, kv) in cases {
         let experts = mixtures::ALL.contains(&architecture).then_some((5, 2));
         let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());
         for mode in [Mode::Eager, Mode::Graph] {
@@ -94,12 +78,46 @@ fn programmatic_steps_give_the_same_bits() {
                     },
                 )
             };
-            assert_eq!(run(true), run(false), "{formats:?} {activations} {mode:?}");
+            assert_eq!(run(true), run(false), "{architecture} {formats:?} {activations} {mode:?}");
             let run =
                 |programmatic| batch(&model, DecoderOptions { mode, activations, programmatic, ..Default::default() });
-            assert_eq!(run(true), run(false), "{formats:?} {activations} {mode:?}, three sequences");
+            assert_eq!(run(true), run(false), "{architecture} {formats:?} {activations} {mode:?}, three sequences");
         }
     }
+}
+
+#[test]
+fn programmatic_steps_give_the_same_bits() {
+    same_bits(&[
+        ("qwen3", &[Format::F32], Activations::F32, KvType::F32),
+        ("qwen3", &[Format::Q4_K], Activations::Int8, KvType::F16),
+        ("qwen3", &[Format::Q1_0], Activations::Int16, KvType::Int8),
+        ("qwen3", MIXED, Activations::Int8, KvType::F16),
+        ("qwen3", MIXED, Activations::F16, KvType::F16),
+    ]);
+}
+
+#[test]
+fn programmatic_steps_of_models_with_other_norms_give_the_same_bits() {
+    same_bits(&[
+        ("gemma3", MIXED, Activations::Int8, KvType::F16),
+        ("gemma2", MIXED, Activations::Int16, KvType::Int8),
+        ("starcoder2", MIXED, Activations::Int8, KvType::F16),
+        ("cohere2", MIXED, Activations::F32, KvType::F16),
+        ("gpt2", &[Format::Q8_0], Activations::Int16, KvType::Int8),
+    ]);
+}
+
+#[test]
+fn programmatic_steps_of_experts_and_delta_nets_give_the_same_bits() {
+    same_bits(&[
+        ("qwen3moe", MIXED, Activations::Int16, KvType::F16),
+        ("qwen2moe", MIXED, Activations::Int8, KvType::F16),
+        ("qwen35", MIXED, Activations::Int16, KvType::F16),
+        ("qwen3next", MIXED, Activations::Int8, KvType::F16),
+        ("glm4moe", MIXED, Activations::Int16, KvType::F16),
+        ("qwen3moe", &[Format::Q8_0], Activations::F16, KvType::F16),
+    ]);
 }
 
 /// The body of an entry: where it begins and ends in the text.

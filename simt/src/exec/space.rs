@@ -268,7 +268,7 @@ pub fn sectors(addresses: &[u64], bytes: u64) -> u64 {
 fn bank_conflicts(addresses: &[u64], bytes: u64) -> u64 {
     let word = bytes.next_power_of_two().clamp(4, 128);
     let sets = 128 / word;
-    let of = |address: u64| (address / word, (address / word & (sets - 1)) as usize & 31);
+    let of = |address: u64| (address / word, (address / word % sets) as usize % 32);
     let mut extra = 0;
     for lanes in addresses.chunks(sets as usize) {
         let (mut held, mut taken, mut clash) = ([0; 32], 0u32, false);
