@@ -112,6 +112,7 @@ fn programmatic_steps_of_models_with_other_norms_give_the_same_bits() {
 fn programmatic_steps_of_experts_and_delta_nets_give_the_same_bits() {
     same_bits(&[
         ("qwen3moe", MIXED, Activations::Int16, KvType::F16),
+        ("gpt-oss", MIXED, Activations::Int16, KvType::Int8),
         ("qwen2moe", MIXED, Activations::Int8, KvType::F16),
         ("qwen35", MIXED, Activations::Int16, KvType::F16),
         ("qwen3next", MIXED, Activations::Int8, KvType::F16),

@@ -4,6 +4,7 @@ mod experts;
 mod multiply;
 mod product;
 mod quantized;
+mod shapes;
 
 use super::{
     ACTIVATED, ADD, Activations, BIAS, CLAMPED, ERF, GELU, NEXT, NORM, QuantFormat, budget, four_rows::GemvF16V3,
@@ -19,6 +20,7 @@ pub use experts::ExpertProducts;
 pub use multiply::{Inputs, Outputs, multiply};
 pub use product::{Product, gemm, gemv};
 pub use quantized::{QuantizedOutput, in_turn};
+use shapes::product_shapes;
 
 /// Matrix times vectors, by the format of the weights and the entry point.
 pub struct Products;
@@ -128,122 +130,17 @@ impl Operation for Products {
     }
 }
 
-/// Shapes of a product: `[rows, cols, columns, flags]`, and of a quantized one also the number of the format that it quantizes to.
-fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>> {
-    let block = format.block_elems();
-    let cols = |n: usize| n.div_ceil(block) * block;
-    // One element or block; fewer units than lanes; no power of two; full runs of lanes, and rests; more than is staged
-    // at a time, which is 4096 columns of one and 1024 of eight.
-    let in_planes = |format: Option<QuantFormat>| format.is_some_and(QuantFormat::is_planes);
-    let quant_format = product.quant_format(format);
-    let widths: &[usize] = match product {
-        Product::Naive | Product::FourRows => &[1, 37, 320, 1056],
-        Product::Gemv => &[1, 37, 96, 320, 1056, 2144, 4352],
-        // A block; several; a run of blocks, and rests; two runs.
-        Product::Int8 | Product::Int16 if in_planes(quant_format) => &[1, 320, 1056, 4096, 4352, 8320],
-        // A block; several; runs of two and four units a lane, and rests.
-        Product::Int8 | Product::Int16 => &[1, 320, 1056, 4352],
-        // One group, of which one unit has a part; several; a run of one in each warp, and of two.
-        Product::Half => &[1, 37, 320, 1056, 2144],
-        Product::HalfSwiglu | Product::GemmHalfSwiglu => &[96, 1056],
-        Product::GemmHalf => &[1, 320, 1056, 2144],
-        Product::GemvSwiglu | Product::Int8Swiglu | Product::Int16Swiglu => &[96, 1056],
-        // In planes: one class; all of them; a run, and rests; runs of several groups a class.
-        Product::GemmInt8 | Product::GemmInt16 if in_planes(quant_format) => &[1, 320, 1056, 4352, 8320],
-        // Fewer units than classes of them; all classes, and one of two; two units each, and three.
-        Product::GemmInt8 | Product::GemmInt16 => &[1, 320, 1056, 2144],
-        Product::GemmInt8Swiglu | Product::GemmInt16Swiglu => &[96, 1056],
-        Product::Gemm => &[37, 320, 1056],
-        Product::GemmSwiglu => &[96],
-    };
-    // Flags and columns change from shape to shape.
-    let flags = |i: usize| match product {
-        Product::Naive | Product::FourRows => 0,
-        _ if product.swiglu() => [NORM | NEXT | BIAS, GELU, ADD | NORM | CLAMPED, NEXT | GELU, CLAMPED | BIAS][i % 5],
-        _ => [
-            ACTIVATED | ERF,
-            ADD | NORM | NEXT | BIAS,
-            ADD | ACTIVATED,
-            NORM | BIAS | ACTIVATED | GELU,
-            NEXT,
-            ADD | NEXT,
-        ][i % 6],
-    } as usize;
-    let columns = |i: usize| match product {
-        Product::Gemm | Product::GemmSwiglu => [3, 9, 2, 8][i % 4],
-        Product::Int8 | Product::Int16 => [1, 3, 2][i % 3],
-        Product::Int8Swiglu | Product::Int16Swiglu => [2, 1][i % 2],
-        // Of a tile, of several, of several blocks.
-        Product::Half => [1, 9, 2, 33, 20][i % 5],
-        Product::HalfSwiglu => [2, 1, 17][i % 3],
-        Product::GemmHalf | Product::GemmHalfSwiglu => [130, 193, 129][i % 3],
-        // Parts of tiles, and of several blocks; all of a block.
-        Product::GemmInt8 | Product::GemmInt16 if in_planes(quant_format) => [12, 17, 64, 16, 33, 13][i % 6],
-        Product::GemmInt8 | Product::GemmInt16 => [12, 4, 33, 16, 8, 5][i % 6],
-        Product::GemmInt8Swiglu | Product::GemmInt16Swiglu => [13, 12, 40][i % 3],
-        _ => 1,
-    };
-    let mut all: Vec<Vec<usize>> = Vec::new();
-    for (i, width) in widths.iter().enumerate() {
-        // Few rows, and rows that do not fill a block.
-        all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
-    }
-    if product == Product::FourRows {
-        // Several blocks of threads, also of short rows; more columns than are staged at a time.
-        all.extend([vec![37, 1024, 1, 0], vec![1030, 32, 1, 0], vec![6, 4353, 1, 0]]);
-    } else if product.is_many() {
-        // Several blocks of threads, the last of which has few rows.
-        all.push(vec![131, cols(256), columns(1), flags(1)]);
-        all.push(vec![if product.swiglu() { 70 } else { 256 }, cols(64), columns(2), flags(2)]);
-    } else if quant_format.is_some() && product.swiglu() {
-        // Several blocks of threads.
-        all.push(vec![37, cols(256), 1, flags(2)]);
-    } else if quant_format.is_some_and(|c| !c.is_planes()) {
-        all.push(vec![37, cols(512), 1, flags(5)]);
-    } else if quant_format.is_some() {
-        all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);
-    }
-    // Of rows that are too long for wide blocks several blocks have a part of what shares a scale.
-    let long = quant_format.is_some_and(QuantFormat::is_planes) && !product.swiglu() && !product.is_many();
-    if quant_format.is_some() {
-        // Outputs of whole blocks, of one group and of several, the last of which may be of fewer.
-        let rows = [32, 128, 160, 288, 384];
-        let n = quant_format.map_or(0, |c| c as usize) + usize::from(product.swiglu());
-        let some = |i: usize| if product.is_many() { columns(i) } else { 1 + i % 2 };
-        all.extend((0..4).map(|i| vec![rows[(n + i) % 5], cols(96), some(n + i), flags(n + i)]));
-        for (i, shape) in all.iter_mut().enumerate() {
-            shape.push(in_turn(n + i, shape[0]));
-        }
-        if long {
-            all.extend(
-                [QuantFormat::PlanesI16, QuantFormat::PlanesQ2I8]
-                    .map(|to| vec![256, cols(8320), 2, flags(4), to as usize]),
-            );
-        }
-    }
-    if product == Product::Gemv {
-        // More than a block of long rows, of short rows.
-        all.push(vec![37, cols(1024), 1, flags(1)]);
-        all.push(vec![if block > 32 { 70 } else { 515 }, cols(32), 1, flags(5)]);
-        let mut rng = Rng(4 + format as u64);
-        all.extend((0..2).map(|i| vec![rng.within(1, 20), cols(rng.within(1, 3000)), 1, flags(i + 3)]));
-    }
-    if product == Product::Gemm && format == Format::Q4_0 {
-        all.push(vec![2, 64, 64, flags(1)]);
-    }
-    all
-}
-
 /// A number and how far off it may be.
 #[derive(Clone, Copy)]
 struct About(f64, f64);
 
-fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format, product: Product) -> Outcome {
-    let [rows, cols, columns, flags] = shape.sizes(["rows", "cols", "columns", "flags"])?;
-    let flags = flags as u32;
-    let stacked = if product.swiglu() { 2 * rows } else { rows };
-    let t = Tensor::random(rng, format, stacked, cols);
-    let weights = format.decode(&t.bytes, stacked, cols).map_err(refused)?;
+/// What weights of `stacked` rows are multiplied with, and what is done with `rows` results.
+fn inputs(
+    rng: &mut Rng,
+    [rows, cols, columns, stacked]: [usize; 4],
+    flags: u32,
+    quant_format: Option<usize>,
+) -> Inputs {
     // Gaps between columns, which nobody reads or writes.
     let (x_stride, y_stride) = if columns == 1 { (cols, rows) } else { (cols.next_multiple_of(4) + 4, rows + 3) };
     let mut inputs = Inputs { x: vec![f32::NAN; columns * x_stride], columns, x_stride, y_stride, ..Inputs::default() };
@@ -268,9 +165,21 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
     if flags & NEXT != 0 {
         inputs.next = Some(rng.floats(rows));
     }
-    if product.is_quantized() {
-        inputs.quant_format = shape.size("quant_format")?;
+    if let Some(quant_format) = quant_format {
+        inputs.quant_format = quant_format;
     }
+    inputs
+}
+
+fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format, product: Product) -> Outcome {
+    let [rows, cols, columns, flags] = shape.sizes(["rows", "cols", "columns", "flags"])?;
+    let flags = flags as u32;
+    let stacked = if product.swiglu() { 2 * rows } else { rows };
+    let t = Tensor::random(rng, format, stacked, cols);
+    let weights = format.decode(&t.bytes, stacked, cols).map_err(refused)?;
+    let quant_format = if product.is_quantized() { Some(shape.size("quant_format")?) } else { None };
+    let inputs = inputs(rng, [rows, cols, columns, stacked], flags, quant_format);
+    let (x_stride, y_stride) = (inputs.x_stride, inputs.y_stride);
     let got = multiply(bench, &t, product, &inputs)?;
     if product.is_many() {
         alone(bench, &t, product, &inputs, &got)?;
