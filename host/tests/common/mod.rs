@@ -162,6 +162,12 @@ pub fn random_matrix(rng: &mut Rng, f: Format, rows: usize, cols: usize, std: f6
     out
 }
 
+fn qkv_biases(w: &mut GgufWriter, rng: &mut Rng, layer: usize, lengths: [usize; 3]) {
+    for (part, n) in ["attn_q", "attn_k", "attn_v"].into_iter().zip(lengths) {
+        bias(w, rng, format!("blk.{layer}.{part}"), &[n]);
+    }
+}
+
 fn bias(w: &mut GgufWriter, rng: &mut Rng, name: String, size: &[usize]) {
     let values: Vec<f32> = (0..size.iter().product()).map(|_| (0.3 * rng.normal()) as f32).collect();
     let dims: Vec<u64> = size.iter().map(|n| *n as u64).collect();
@@ -240,9 +246,7 @@ impl Synthetic {
                 matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
             }
             if a.starts_with("qwen2") || gpt_oss || a == "glm4moe" {
-                for (part, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
-                    bias(&mut w, &mut rng, format!("blk.{l}.{part}"), &[n]);
-                }
+                qkv_biases(&mut w, &mut rng, l, [q, kv, kv]);
             }
             let normed = ["qwen3", "qwen3moe", "gemma3", "glm4moe", "dots1", "bailingmoe2"].contains(&a) || delta;
             if normed && !recurrent {

@@ -127,10 +127,9 @@ impl Step<'_> {
             // SAFETY: the caller's promise.
             unsafe { self.head(on) }?;
         }
-        match (self.stage, self.shape.sampled().len()) {
-            // What the last has chosen may be fed by the next step of the first, and is known to all.
-            (Some(stage), tokens @ 1..) => stage.tell(on, &mut self.buffers.next[..tokens])?,
-            _ => {}
+        // What the last has chosen may be fed by the next step of the first, and is known to all.
+        if let (Some(stage), tokens @ 1..) = (self.stage, self.shape.sampled().len()) {
+            stage.tell(on, &mut self.buffers.next[..tokens])?;
         }
         Ok(None)
     }
