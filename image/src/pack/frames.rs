@@ -84,49 +84,100 @@ impl<'a> Frames<'a> {
         Ok(places)
     }
 
-    /// Adds a frame for each of these texts.
-    pub(super) fn push_texts(&mut self, texts: &[&str]) -> Result<(), PackError> {
-        self.push(&texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), Form::Relative).map(drop)
+    /// Bytes of a frame of several texts, which is unpacked for each of them.
+    fn texts_together(&self) -> usize {
+        match self.effort {
+            Effort::Fast => 0,
+            Effort::Small => 4 << 20,
+        }
+    }
+
+    /// Adds texts, of which the first is that of all modules, and the others have names; where they are.
+    pub(super) fn push_texts(&mut self, texts: &[(&str, &str)]) -> Result<Vec<Part>, PackError> {
+        let mut by_name: Vec<usize> = (1..texts.len()).collect();
+        by_name.sort_by_key(|&i| texts.get(i).map(|(name, _)| *name));
+        let bytes = |i: usize| texts.get(i).map_or(0, |(_, text)| text.len());
+        let mut together = vec![vec![0]];
+        let mut room = 0;
+        for i in by_name {
+            match together.last_mut() {
+                Some(last) if bytes(i) <= room => last.push(i),
+                _ => {
+                    together.push(vec![i]);
+                    room = self.texts_together().max(bytes(i));
+                }
+            }
+            room -= bytes(i);
+        }
+        let sources: Vec<Vec<&[u8]>> = together
+            .iter()
+            .map(|own| own.iter().filter_map(|&i| texts.get(i)).map(|(_, text)| text.as_bytes()).collect())
+            .collect();
+        let mut places = vec![Part { frame: 0, at: 0, bytes: 0 }; texts.len()];
+        let first = self.list.len();
+        for (frame, (own, lengths)) in together.iter().zip(self.push(&sources, Form::Relative)?).enumerate() {
+            let mut at = 0;
+            for (&i, bytes) in own.iter().zip(lengths) {
+                if let Some(place) = places.get_mut(i) {
+                    *place = Part { frame: first + frame, at, bytes };
+                }
+                at += bytes;
+            }
+        }
+        Ok(places)
     }
 
     /// Adds a frame for each of these contents; the number of the first.
     pub(super) fn push_all(&mut self, contents: &[&[u8]]) -> Result<usize, PackError> {
-        self.push(contents, Form::AsIs)
-    }
-
-    fn push(&mut self, sources: &[&[u8]], form: Form) -> Result<usize, PackError> {
         let first = self.list.len();
-        let made: Vec<_> = map_in_threads(sources, |source| self.frame(source, form));
-        for made in made {
-            let (frame, bytes) = made?;
-            self.list.push(Frame { at: self.data.len(), ..frame });
-            self.data.extend_from_slice(&bytes);
-        }
+        self.push(&contents.iter().map(|&content| vec![content]).collect::<Vec<_>>(), Form::AsIs)?;
         Ok(first)
     }
 
-    fn frame(&self, source: &[u8], form: Form) -> Result<Made<'a>, PackError> {
-        let sum = (self.effort == Effort::Fast).then(|| sum(source, form));
+    /// Adds a frame for each of these lists of contents; how long those in it are.
+    fn push(&mut self, sources: &[Vec<&[u8]>], form: Form) -> Result<Vec<Vec<usize>>, PackError> {
+        let made: Vec<_> = map_in_threads(sources, |sources| self.frame(sources, form));
+        let mut all = Vec::new();
+        for made in made {
+            let ((frame, bytes), lengths) = made?;
+            self.list.push(Frame { at: self.data.len(), ..frame });
+            self.data.extend_from_slice(&bytes);
+            all.push(lengths);
+        }
+        Ok(all)
+    }
+
+    fn frame(&self, sources: &[&[u8]], form: Form) -> Result<(Made<'a>, Vec<usize>), PackError> {
+        // One that is taken over has one source.
+        let sum = match (self.effort, sources) {
+            (Effort::Fast, [source]) => Some(sum(source, form)),
+            _ => None,
+        };
         if let Some((frame, bytes)) = sum.and_then(|sum| self.earlier.get(&sum))
             && frame.memo.is_some_and(|memo| memo.crc == crc32fast::hash(bytes))
         {
-            return Ok((frame.clone(), Cow::Borrowed(bytes)));
+            return Ok(((frame.clone(), Cow::Borrowed(bytes)), vec![frame.raw]));
         }
-        let counted = match form {
-            Form::Relative => std::str::from_utf8(source).ok().and_then(numbers::relative),
+        let relative = |source: &&[u8]| std::str::from_utf8(source).ok().and_then(numbers::relative);
+        let counted: Option<Vec<Vec<u8>>> = match form {
+            Form::Relative => sources.iter().map(relative).collect(),
             Form::AsIs => None,
         };
-        let content = counted.as_deref().unwrap_or(source);
-        let bytes = compress(content, self.effort)?;
+        let (content, lengths): (Cow<'_, [u8]>, Vec<usize>) = match (&counted, sources) {
+            (Some(counted), _) => (counted.concat().into(), counted.iter().map(Vec::len).collect()),
+            (None, [source]) => ((*source).into(), vec![source.len()]),
+            (None, _) => (sources.concat().into(), sources.iter().map(|source| source.len()).collect()),
+        };
+        let bytes = compress(&content, self.effort)?;
         let frame = Frame {
             at: 0,
             bytes: bytes.len(),
             raw: content.len(),
-            crc: crc32fast::hash(content),
+            crc: crc32fast::hash(&content),
             relative: counted.is_some(),
             memo: sum.map(|source| Memo { source, crc: crc32fast::hash(&bytes) }),
         };
-        Ok((frame, Cow::Owned(bytes)))
+        Ok(((frame, Cow::Owned(bytes)), lengths))
     }
 }
 

@@ -1,17 +1,18 @@
 //! The pack: a library's texts for all architectures, and machine code made of them, in one file that a program embeds.
 //!
 //! ```text
-//! "WSPACK\0\x03"                       magic and version
+//! "WSPACK\0\x04"                       magic and version
 //! u32 bytes, u32 raw bytes, u32 crc   of the index, little-endian
 //! index                               JSON, in a zstd frame
 //! frames                              zstd, one behind the other
 //! ```
 //!
 //! The text of an architecture is its pieces in their order, and a module's those that belong to it. Pieces of one module
-//! for all architectures are in one frame, since they hardly differ; what several modules have in common is in another. Registers and
-//! labels in it are counted from those before (`pack/numbers.rs`), unless the text has what looks like that.
-//! The line directives that were taken out of a frame of text are in a part of another frame, which has those of several: they are asked
-//! for when a defect is reported, and kernels of a family were made of the same lines.
+//! for all architectures are one group, since they hardly differ; what several modules have in common is another. Groups of kernels
+//! whose names are neighbours are in one frame of some megabytes, since kernels of a family are alike in much; while someone iterates,
+//! each is in a frame of its own. Registers and labels in a group are counted from those before (`pack/numbers.rs`), unless a text has what
+//! looks like that. The line directives that were taken out of a group are in a part of another frame: they are asked for when a defect is
+//! reported.
 //!
 //! ```text
 //! places, then of each its bytes and the directive
@@ -36,14 +37,16 @@ mod write;
 pub use read::Pack;
 pub use write::{Effort, Machine, Text, module_text, write};
 
-const MAGIC: [u8; 8] = *b"WSPACK\0\x03";
+const MAGIC: [u8; 8] = *b"WSPACK\0\x04";
 
 /// What the file holds, but for the frames themselves.
 #[derive(Debug, Serialize, Deserialize)]
 struct Index {
     images: Vec<Image>,
     frames: Vec<Frame>,
-    /// Where the line directives of each frame of text are.
+    /// Where the text of each group is.
+    texts: Vec<Part>,
+    /// Where its line directives are.
     lines: Vec<Part>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cubins: Vec<Cubins>,
@@ -73,12 +76,12 @@ pub struct Image {
 /// Where a piece is.
 #[derive(Debug, Serialize, Deserialize)]
 struct Place {
-    /// The frame of its text.
-    frame: usize,
+    /// The group of its text.
+    group: usize,
     /// Its bytes among the text.
     at: usize,
     bytes: usize,
-    /// Which one of the pieces of the frame it is.
+    /// Which one of the pieces of the group it is.
     nth: usize,
     /// The modules that it belongs to, if not to all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,7 +103,7 @@ struct Frame {
     bytes: usize,
     raw: usize,
     crc: u32,
-    /// Whether its content is the relative form of its text.
+    /// Whether its content is the relative form of its texts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     relative: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

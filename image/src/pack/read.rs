@@ -1,6 +1,6 @@
 //! Reading: texts are unpacked when they are asked for.
 
-use super::{Cubins, Image, Index, MAGIC, PackError, Place, numbers, read_number};
+use super::{Cubins, Image, Index, MAGIC, PackError, Part, Place, numbers, read_number};
 use ruzstd::decoding::FrameDecoder;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,11 +16,11 @@ const LARGEST: usize = 1 << 30;
 pub struct Pack {
     index: Index,
     data: &'static [u8],
-    /// The frame that several modules have in common, unpacked.
+    /// The group that all modules have in common, unpacked.
     common: OnceLock<String>,
 }
 
-/// Line directives of a frame.
+/// Line directives of a group.
 pub(super) struct Lines {
     places: Vec<String>,
     /// By piece: how many of its lines stand before each, and which place it is.
@@ -94,24 +94,24 @@ impl Pack {
             _ => true,
         };
         let mut out = String::new();
-        let mut frames: HashMap<usize, String> = HashMap::new();
+        let mut groups: HashMap<usize, String> = HashMap::new();
         let mut lines: HashMap<usize, Lines> = HashMap::new();
-        let mut frames_of_lines: HashMap<usize, Vec<u8>> = HashMap::new();
+        let mut unpacked: HashMap<usize, Vec<u8>> = HashMap::new();
         for piece in image.pieces.iter().filter(belongs) {
-            let frame = match (piece.frame, frames.entry(piece.frame)) {
+            let group = match (piece.group, groups.entry(piece.group)) {
                 (0, _) => self.common()?,
-                (_, Entry::Occupied(frame)) => frame.into_mut().as_str(),
-                (number, Entry::Vacant(place)) => place.insert(self.frame_text(number)?).as_str(),
+                (_, Entry::Occupied(group)) => group.into_mut().as_str(),
+                (number, Entry::Vacant(place)) => place.insert(self.group_text(number, &mut unpacked)?).as_str(),
             };
-            let text = frame.get(piece.at..piece.at.saturating_add(piece.bytes));
-            let text = text.ok_or_else(|| damaged("a piece lies beyond its frame"))?;
+            let text = group.get(piece.at..piece.at.saturating_add(piece.bytes));
+            let text = text.ok_or_else(|| damaged("a piece lies beyond its group"))?;
             if !with_lines {
                 out.push_str(text);
                 continue;
             }
-            let lines = match lines.entry(piece.frame) {
+            let lines = match lines.entry(piece.group) {
                 Entry::Occupied(lines) => lines.into_mut(),
-                Entry::Vacant(place) => place.insert(self.lines(piece.frame, &mut frames_of_lines)?),
+                Entry::Vacant(place) => place.insert(self.lines(piece.group, &mut unpacked)?),
             };
             let merged = lines.merge(&mut out, text, piece.nth);
             merged.ok_or_else(|| damaged("its lines are not those of its text"))?;
@@ -123,7 +123,7 @@ impl Pack {
         match self.common.get() {
             Some(text) => Ok(text),
             None => {
-                let text = self.frame_text(0)?;
+                let text = self.group_text(0, &mut HashMap::new())?;
                 Ok(self.common.get_or_init(|| text))
             }
         }
@@ -137,22 +137,28 @@ impl Pack {
             .map_err(|problem| damaged(&problem))
     }
 
-    fn frame_text(&self, number: usize) -> Result<String, PackError> {
-        let content = self.frame(number)?;
-        let relative = self.index.frames.get(number).is_some_and(|frame| frame.relative);
-        let text = if relative { numbers::absolute(&content) } else { Some(content) };
-        text.and_then(|text| String::from_utf8(text).ok())
-            .ok_or_else(|| damaged(&format!("its frame {number} is no text")))
+    /// The text of a group; `unpacked` keeps the frames that were unpacked for others.
+    fn group_text(&self, number: usize, unpacked: &mut HashMap<usize, Vec<u8>>) -> Result<String, PackError> {
+        let no_text = || damaged(&format!("its group {number} is no text"));
+        let part = self.index.texts.get(number).ok_or_else(no_text)?;
+        let content = self.part(part, unpacked)?.ok_or_else(no_text)?;
+        let relative = self.index.frames.get(part.frame).is_some_and(|frame| frame.relative);
+        let text = if relative { numbers::absolute(content) } else { Some(content.to_vec()) };
+        text.and_then(|text| String::from_utf8(text).ok()).ok_or_else(no_text)
     }
 
-    /// The line directives of a frame of text; `unpacked` keeps the frames that were unpacked for others.
-    fn lines(&self, of: usize, unpacked: &mut HashMap<usize, Vec<u8>>) -> Result<Lines, PackError> {
-        let part = self.index.lines.get(of).ok_or_else(|| damaged("its lines are not there"))?;
+    fn part<'a>(&self, part: &Part, unpacked: &'a mut HashMap<usize, Vec<u8>>) -> Result<Option<&'a [u8]>, PackError> {
         let frame = match unpacked.entry(part.frame) {
             Entry::Occupied(frame) => frame.into_mut(),
             Entry::Vacant(place) => place.insert(self.frame(part.frame)?),
         };
-        let bytes = frame.get(part.at..part.at.saturating_add(part.bytes));
+        Ok(frame.get(part.at..part.at.saturating_add(part.bytes)))
+    }
+
+    /// The line directives of a group.
+    fn lines(&self, of: usize, unpacked: &mut HashMap<usize, Vec<u8>>) -> Result<Lines, PackError> {
+        let part = self.index.lines.get(of).ok_or_else(|| damaged("its lines are not there"))?;
+        let bytes = self.part(part, unpacked)?;
         bytes.and_then(Lines::read).ok_or_else(|| damaged("its lines cannot be read"))
     }
 }

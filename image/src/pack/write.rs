@@ -5,9 +5,11 @@ use super::{Cubins, Image, Index, MAGIC, PackError, Piece, Place, refuse, write_
 use crate::map_in_threads;
 use std::collections::HashMap;
 
-/// What goes into a frame of text and the one behind it.
+/// The text and the line directives of a group.
 #[derive(Default)]
 struct Group<'a> {
+    /// The first kernel of its module, by which it is put beside others.
+    name: &'a str,
     text: String,
     pieces: Vec<Directives<'a>>,
 }
@@ -74,14 +76,14 @@ pub fn write(texts: &[Text], machine: &[Machine], effort: Effort, earlier: &[u8]
             let module = sole_owner(piece).and_then(|module| cut.modules.get(module));
             let number = module.map_or(0, |kernels| {
                 *group_of.entry(kernels).or_insert_with(|| {
-                    groups.push(Group::default());
+                    groups.push(Group { name: kernels.first().map_or("", String::as_str), ..Group::default() });
                     groups.len() - 1
                 })
             });
             let Some(group) = groups.get_mut(number) else { continue };
             let text = cut.bare.get(piece.bytes.clone()).unwrap_or_default();
             pieces.push(Place {
-                frame: number,
+                group: number,
                 at: group.text.len(),
                 bytes: text.len(),
                 nth: group.pieces.len(),
@@ -93,7 +95,8 @@ pub fn write(texts: &[Text], machine: &[Machine], effort: Effort, earlier: &[u8]
         images.push(Image { sm: cut.sm, modules: cut.modules.clone(), pieces });
     }
     let mut frames = Frames::new(effort, earlier);
-    frames.push_texts(&groups.iter().map(|group| group.text.as_str()).collect::<Vec<_>>())?;
+    let texts_of_groups: Vec<_> = groups.iter().map(|group| (group.name, group.text.as_str())).collect();
+    let places_of_texts = frames.push_texts(&texts_of_groups)?;
     let lines = frames
         .push_parts(map_in_threads(&groups, |group| group.lines(&places)).into_iter().collect::<Result<_, _>>()?)?;
     let mut cubins = Vec::new();
@@ -105,7 +108,7 @@ pub fn write(texts: &[Text], machine: &[Machine], effort: Effort, earlier: &[u8]
         let first = frames.push_all(&code.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
         cubins.push(Cubins { target: target.clone(), sm: *sm, frames: (first..first + code.len()).collect() });
     }
-    file(&Index { images, frames: frames.list, lines, cubins }, &frames.data, effort)
+    file(&Index { images, frames: frames.list, texts: places_of_texts, lines, cubins }, &frames.data, effort)
 }
 
 fn sole_owner(piece: &Piece) -> Option<usize> {
@@ -169,7 +172,7 @@ impl Text {
 }
 
 impl Group<'_> {
-    /// The frame of the lines, of which `all` are the places.
+    /// The part of the lines, of which `all` are the places.
     fn lines(&self, all: &[&str]) -> Result<Vec<u8>, PackError> {
         let mut known: HashMap<usize, usize> = HashMap::new();
         let mut places: Vec<&str> = Vec::new();
