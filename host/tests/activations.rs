@@ -175,18 +175,29 @@ fn f16_is_near_whatever_the_outliers() {
 
 /// A prompt of so many tokens is multiplied in large blocks, and a step in small ones: the same bits.
 #[test]
-fn long_prompts_in_f16_give_the_bits_of_steps() {
-    for format in [Format::Q4_K, Format::F16] {
+fn long_prompts_give_the_bits_of_steps() {
+    for (format, activations, kv) in [
+        (Format::Q4_K, Activations::F16, KvType::F16),
+        (Format::F16, Activations::F16, KvType::F32),
+        (Format::Q4_K, Activations::F32, KvType::F32),
+        (Format::Q4_K, Activations::Int16, KvType::F32),
+    ] {
         let model = load(&Synthetic { layers: 1, context: 192, ..wide(&[format]) }.file());
         let tokens: Vec<u32> = (0..140).map(|p| token(p, 96)).collect();
         let [steps, at_once] = [1, 140].map(|chunk| {
-            let options = DecoderOptions { chunk, activations: Activations::F16, ..Default::default() };
+            let options = DecoderOptions { chunk, activations, ..Default::default() };
             let mut decoder = Decoder::new(&model, options).unwrap();
-            let mut sequence = Sequence::new(&model, SequenceOptions::default()).unwrap();
+            let mut sequence = Sequence::new(&model, SequenceOptions { kv, ..Default::default() }).unwrap();
             decoder.prefill(&mut sequence, &tokens).unwrap();
             bits(&decoder.logits(0).unwrap())
         });
-        assert_eq!(at_once, steps, "{format}");
+        assert_eq!(at_once, steps, "{format}, {activations}, {kv:?}");
+        let mut decoder = Decoder::new(&model, DecoderOptions { activations, ..Default::default() }).unwrap();
+        let mut sequence = Sequence::new(&model, SequenceOptions { kv, ..Default::default() }).unwrap();
+        for &token in &tokens {
+            decoder.step(&mut [Feed { sequence: &mut sequence, token }]).unwrap();
+        }
+        assert_eq!(bits(&decoder.logits(0).unwrap()), steps, "{format}, {activations}, {kv:?}: single tokens");
     }
 }
 

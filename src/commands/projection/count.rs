@@ -83,19 +83,24 @@ pub fn phases(engine: &Engine<'_>, listed: &[ListedLaunch], apart: &[ListedLaunc
     let instances: Vec<Layers> =
         Layers::ALL.iter().copied().filter(|i| together.iter().any(|(l, _)| l.kernel.name == i.meta().name)).collect();
     let product = |kernel: &str| instances.iter().find(|i| i.product().is_some_and(|p| p.name == kernel));
+    // Of a product its weights say which it is: another of its shape may be outside.
+    let of = |l: &ListedLaunch| (l.kernel.name, sizes(l).and_then(|size| Some((size, l.buffers().next()?.0))));
+    let mut outside: Vec<&ListedLaunch> = listed.iter().collect();
+    let inside = apart.iter().filter(|launch| {
+        let same = |other: &&ListedLaunch| of(other) == of(launch) && other.geometry == launch.geometry;
+        let place = outside.iter().position(same);
+        place.is_none_or(|place| {
+            outside.swap_remove(place);
+            false
+        })
+    });
     let mut phases = Kinds::new();
-    for (mut launch, n) in kinds(apart) {
-        let same = |other: &ListedLaunch| other.kernel.name == launch.kernel.name && other.geometry == launch.geometry;
-        let outside: usize =
-            together.iter().filter(|(l, _)| same(l) && sizes(l) == sizes(&launch)).map(|(_, n)| n).sum();
-        if n <= outside {
-            continue;
-        }
+    for (mut launch, n) in kinds(&inside.cloned().collect::<Vec<_>>()) {
         if let (Some(instance), Some((rows, _))) = (product(launch.kernel.name), sizes(&launch)) {
             let gated = launch.number("flags").is_some_and(|flags| flags & SWIGLU != 0);
             launch.geometry = instance.blocks_of_phase(rows, gated).unwrap_or(launch.geometry);
         }
-        phases.push((launch, n - outside));
+        phases.push((launch, n));
     }
     counted(engine, phases, apart)
 }
