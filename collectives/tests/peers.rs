@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Convert, checked, clean, devices, numbers, ranks, rounding};
+use common::{Convert, checked, clean, devices, numbers, ranks, rounding, twice};
 use std::time::Duration;
 use warpsmith_collectives::{Collective, Collectives, Error, HostRanks, Operation, PeerOptions, Peers, Reduce, Shots};
 use warpsmith_device::{bf16, f16};
@@ -14,16 +14,6 @@ const SECONDS: Duration = Duration::from_secs(60);
 fn peers(devices: &[Device], shots: Shots, capacity: usize) -> Vec<Peers> {
     let options = PeerOptions { capacity, shots, timeout: SECONDS };
     Peers::group(devices, warpsmith_llm::builtin_image(), options).unwrap()
-}
-
-/// Does an operation on numbers of each rank, twice in a row on the same buffer.
-fn twice<T: Convert, C: Collective>(rank: &C, stream: &Stream, operation: Operation, len: usize) -> Vec<u32> {
-    let mut x = stream.upload(&numbers::<T>(rank.rank(), 5, len)).unwrap();
-    for _ in 0..2 {
-        rank.issue(stream.into(), operation, warpsmith_collectives::Elements::of(&mut x)).unwrap();
-    }
-    rank.synchronize(stream).unwrap();
-    stream.read(&x).unwrap().into_iter().map(Convert::bits).collect()
 }
 
 fn compare<T: Convert>(count: usize, operation: Operation, len: usize) {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Convert, checked, devices, numbers, ranks};
+use common::{Convert, checked, devices, numbers, ranks, twice};
 use std::time::{Duration, Instant};
 use warpsmith_collectives::{
     Collective, Collectives, Elements, Error, HostRanks, Operation, Reduce, SocketOptions, Sockets, World,
@@ -40,17 +40,7 @@ fn options(capacity: usize, timeout: Duration) -> SocketOptions {
     SocketOptions { capacity, timeout }
 }
 
-/// Does an operation on numbers of each rank, twice in a row on the same buffer.
-fn twice<T: Convert, C: Collective>(rank: &C, stream: &Stream, operation: Operation, len: usize) -> Vec<u32> {
-    let mut x = stream.upload(&numbers::<T>(rank.rank(), 5, len)).unwrap();
-    for _ in 0..2 {
-        rank.issue(stream.into(), operation, Elements::of(&mut x)).unwrap();
-    }
-    rank.synchronize(stream).unwrap();
-    stream.read(&x).unwrap().into_iter().map(Convert::bits).collect()
-}
-
-/// The same by two launches of a graph.
+/// [`twice`] by two launches of a graph.
 fn by_graph<T: Convert>(rank: &Sockets, stream: &Stream, operation: Operation, len: usize) -> Vec<u32> {
     let mut x = stream.upload(&numbers::<T>(rank.rank(), 5, len)).unwrap();
     let graph = stream.try_capture(|scope| rank.issue(scope.into(), operation, Elements::of(&mut x))).unwrap();

@@ -10,7 +10,7 @@ mod common;
 #[path = "common/device.rs"]
 mod device;
 
-use agree::{distance, file};
+use agree::{distance, file, has_the_logits_of_another_program};
 use alone::*;
 use common::*;
 use device::*;
@@ -21,7 +21,7 @@ use warpsmith_host::decode::{
     Predict, Sequence, SequenceOptions, Session, compare,
 };
 use warpsmith_host::gguf::GgufWriter;
-use warpsmith_host::model::{ModelError, ModelFile};
+use warpsmith_host::model::ModelError;
 use warpsmith_host::reference::{KvRounding, Reference};
 
 /// Three delta nets to a layer that attends.
@@ -78,15 +78,7 @@ fn decoding_agrees_with_the_reference() {
 /// The model of `make_delta.py`, whose logits numpy and llama.cpp agree on.
 #[test]
 fn the_golden_model_is_decoded_as_another_implementation_decodes_it() {
-    let data = root().join("host/tests/data");
-    let file = ModelFile::open(data.join("qwen35-small.gguf")).unwrap();
-    let want = read_f64(&data.join("qwen35-small.logits.f64"));
-    let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
-    for (token, want) in [3, 1, 4, 1, 5, 9, 2, 6, 47, 0].into_iter().zip(want.chunks(48)) {
-        s.feed(token).unwrap();
-        let d = worst(s.logits().unwrap().iter().map(|&v| v.into()), want.iter().copied());
-        assert!(d < 1e-4 * deviation(want), "token {token}: {d:e}");
-    }
+    has_the_logits_of_another_program("qwen35-small");
 }
 
 #[test]

@@ -10,7 +10,10 @@ mod common;
 #[path = "common/device.rs"]
 mod device;
 
-use agree::{agrees, described_has_the_tensors_of, file, greedy_text, memory_is_as_said, same_bits};
+use agree::{
+    agrees, described_has_the_tensors_of, file, greedy_text, has_the_logits_of_another_program, memory_is_as_said,
+    same_bits,
+};
 use common::{layer_normed::KINDS, *};
 use device::*;
 use gpu_kernels::format::Format;
@@ -19,7 +22,7 @@ use warpsmith_host::decode::{
     Activations, DecodeError, Decoder, DecoderOptions, KvType, Mode, SequenceOptions, Session,
 };
 use warpsmith_host::gguf::{GgufWriter, TensorType};
-use warpsmith_host::model::{ModelError, ModelFile};
+use warpsmith_host::model::ModelError;
 
 fn small(architecture: &'static str) -> Synthetic {
     let formats = vec![Format::F16];
@@ -52,16 +55,8 @@ const TEXTS: [(&str, [u32; 12]); 11] = [
 #[test]
 fn golden_models_are_decoded_as_other_implementations_decode_them() {
     let _checked = software::check(Checks::ALL);
-    let data = root().join("host/tests/data");
     for (name, text) in TEXTS {
-        let file = ModelFile::open(data.join(format!("{name}.gguf"))).unwrap();
-        let want = read_f64(&data.join(format!("{name}.logits.f64")));
-        let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
-        for (token, want) in [3, 1, 4, 1, 5, 9, 2, 6, 47, 0].into_iter().zip(want.chunks(48)) {
-            s.feed(token).unwrap();
-            let d = worst(s.logits().unwrap().iter().map(|&v| v.into()), want.iter().copied());
-            assert!(d < 1e-4 * deviation(want), "{name} token {token}: {d:e}");
-        }
+        has_the_logits_of_another_program(name);
         greedy_text(name, text);
     }
 }

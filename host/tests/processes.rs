@@ -19,7 +19,6 @@ use agree::*;
 use alone::*;
 use common::*;
 use device::*;
-use gpu_kernels::format::Format;
 use ranks::*;
 use several::devices;
 use std::time::{Duration, Instant};
@@ -32,18 +31,8 @@ use warpsmith_host::decode::{
 };
 use warpsmith_host::model::ModelError;
 
-/// Four key heads, and widths that four ranks can share; of the head the last has fewer rows than the others.
 fn dense() -> Synthetic {
-    Synthetic {
-        heads: 8,
-        kv_heads: 4,
-        hidden: 256,
-        feed_forward: 512,
-        vocab: 98,
-        layers: 4,
-        formats: vec![Format::Q8_0],
-        ..Default::default()
-    }
+    Synthetic { layers: 4, ..Synthetic::divisible() }
 }
 
 fn experts() -> Synthetic {

@@ -63,19 +63,8 @@ fn greedy_texts_are_those_of_llama_cpp() {
 /// The models of `make_routing.py`, whose logits are numpy's.
 #[test]
 fn the_reference_and_the_device_give_the_logits_of_another_program() {
-    let data = root().join("host/tests/data");
     for name in ALL.into_iter().chain(["ernie4_5-moe-interleaved"]) {
-        let (file, want) = (golden_file(name), read_f64(&data.join(format!("{name}-small.logits.f64"))));
-        let mut reference = Reference::new(&file, KvRounding::None);
-        let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
-        for (token, want) in [3, 1, 4, 1, 5, 9, 2, 6, 47, 0].into_iter().zip(want.chunks(48)) {
-            let got = reference.feed(token).unwrap().logits;
-            let d = worst(got, want.iter().copied());
-            assert!(d < 1e-9 * deviation(want), "{name}: {d:e} of the reference");
-            s.feed(token).unwrap();
-            let d = worst(s.logits().unwrap().iter().map(|&v| v.into()), want.iter().copied());
-            assert!(d < 1e-4 * deviation(want), "{name}: {d:e}");
-        }
+        has_the_logits_of_another_program(&format!("{name}-small"));
     }
 }
 

@@ -27,21 +27,8 @@ use warpsmith_host::decode::{
 use warpsmith_host::gguf::{Gguf, TensorType};
 use warpsmith_host::model::{ModelError, ModelFile};
 
-/// Four key heads, and widths that four devices can share; of the head the last has fewer rows than the others.
-fn dense() -> Synthetic {
-    Synthetic {
-        heads: 8,
-        kv_heads: 4,
-        hidden: 256,
-        feed_forward: 512,
-        vocab: 98,
-        formats: vec![Format::Q8_0],
-        ..Default::default()
-    }
-}
-
 fn experts(architecture: &'static str) -> Synthetic {
-    Synthetic { architecture, hidden: 128, feed_forward: 128, experts: Some((8, 2)), ..dense() }
+    Synthetic { architecture, hidden: 128, feed_forward: 128, experts: Some((8, 2)), ..Synthetic::divisible() }
 }
 
 /// The greedy text of a prompt, by a decoder of this mode.
@@ -70,15 +57,20 @@ fn same_over(what: &str, file: &ModelFile, all: &[Device], ranks: &[usize]) {
 #[test]
 fn dense_models_have_the_text_of_one_device_and_agree_with_the_reference() {
     let (all, _turn) = devices(4);
-    same_over("qwen3", &dense().file(), &all, &[2, 4]);
+    same_over("qwen3", &Synthetic::divisible().file(), &all, &[2, 4]);
     // A tied head; a key head that two devices have.
-    same_over("tied", &Synthetic { tied: true, kv_heads: 2, ..dense() }.file(), &all, &[4]);
+    same_over("tied", &Synthetic { tied: true, kv_heads: 2, ..Synthetic::divisible() }.file(), &all, &[4]);
     // Biases; two tensors in one; norms behind, caps and windows; gates and ups of different formats.
-    same_over("qwen2", &Synthetic { architecture: "qwen2", ..dense() }.file(), &all, &[2]);
-    same_over("phi3", &Synthetic { architecture: "phi3", formats: vec![Format::F16], ..dense() }.file(), &all, &[4]);
-    same_over("gemma2", &Synthetic { architecture: "gemma2", window: 3, ..dense() }.file(), &all, &[2]);
+    same_over("qwen2", &Synthetic { architecture: "qwen2", ..Synthetic::divisible() }.file(), &all, &[2]);
+    same_over(
+        "phi3",
+        &Synthetic { architecture: "phi3", formats: vec![Format::F16], ..Synthetic::divisible() }.file(),
+        &all,
+        &[4],
+    );
+    same_over("gemma2", &Synthetic { architecture: "gemma2", window: 3, ..Synthetic::divisible() }.file(), &all, &[2]);
     let formats = vec![Format::Q4_0, Format::F16, Format::Q8_0, Format::Q5_1, Format::BF16];
-    same_over("apart", &Synthetic { architecture: "llama", formats, ..dense() }.file(), &all, &[4]);
+    same_over("apart", &Synthetic { architecture: "llama", formats, ..Synthetic::divisible() }.file(), &all, &[4]);
 }
 
 #[test]
@@ -110,7 +102,7 @@ fn models_with_layer_norms_have_the_text_of_one_device_and_agree_with_the_refere
             layers: if windows { 4 } else { 2 },
             window: if windows { 3 } else { 0 },
             tied: kind.scaled,
-            ..dense()
+            ..Synthetic::divisible()
         };
         let (file, ranks) = (model.file(), [2, 4][i % 2]);
         same_over(architecture, &file, &all, &[ranks]);
@@ -131,7 +123,7 @@ fn models_with_layer_norms_have_the_text_of_one_device_and_agree_with_the_refere
 fn formats_of_wide_blocks_are_cut_between_them() {
     let (all, _turn) = devices(4);
     for format in [Format::NVFP4, Format::F8_E4M3, Format::Q6_K, Format::IQ3_S, Format::IQ1_M] {
-        let m = Synthetic { layers: 1, formats: vec![format], ..dense() };
+        let m = Synthetic { layers: 1, formats: vec![format], ..Synthetic::divisible() };
         same_over(format.name(), &m.file(), &all, &[2]);
     }
     let mut w =
@@ -165,8 +157,11 @@ fn the_shipped_model_has_the_same_text_over_1_2_and_4_devices() {
 #[test]
 fn a_sequence_has_the_same_bits_in_every_step() {
     let (all, _turn) = devices(2);
-    let model =
-        Model::load_over(&all, &Synthetic { layers: 1, hidden: 128, feed_forward: 128, ..dense() }.file()).unwrap();
+    let model = Model::load_over(
+        &all,
+        &Synthetic { layers: 1, hidden: 128, feed_forward: 128, ..Synthetic::divisible() }.file(),
+    )
+    .unwrap();
     same_bits(&model);
 }
 
@@ -174,7 +169,7 @@ fn a_sequence_has_the_same_bits_in_every_step() {
 #[test]
 fn mixed_steps_and_pipelines_choose_the_tokens_of_one_device() {
     let (all, _turn) = devices(2);
-    let file = Synthetic { layers: 1, ..dense() }.file();
+    let file = Synthetic { layers: 1, ..Synthetic::divisible() }.file();
     let run = |model: &Model| {
         let options = DecoderOptions { batch: 3, ..Default::default() };
         let mut decoder = Decoder::new(model, options).unwrap();
@@ -212,7 +207,7 @@ fn snapshots_have_all_heads_and_can_be_continued() {
     let (all, _turn) = devices(4);
     // As many key heads as devices, and half as many.
     for kv_heads in [4, 2] {
-        let file = Synthetic { kv_heads, layers: 1, ..dense() }.file();
+        let file = Synthetic { kv_heads, layers: 1, ..Synthetic::divisible() }.file();
         let one = Model::load(&all[0], &file).unwrap();
         let four = Model::load_over(&all, &file).unwrap();
         let [mut a, mut b] = [&one, &four].map(|model| Session::new(model, exact(Mode::Eager, KvType::Int8)).unwrap());
@@ -247,7 +242,7 @@ fn snapshots_have_all_heads_and_can_be_continued() {
 #[test]
 fn memory_is_that_of_shares() {
     let (all, _turn) = devices(4);
-    for m in [Synthetic { tied: true, ..dense() }, dense(), experts("qwen2moe")] {
+    for m in [Synthetic { tied: true, ..Synthetic::divisible() }, Synthetic::divisible(), experts("qwen2moe")] {
         let file = m.file();
         let whole = Model::device_bytes(&file).unwrap();
         let table = 98 * (m.hidden as u64) * 34 / 32;
@@ -288,23 +283,24 @@ fn what_cannot_be_divided_says_among_how_many_devices_it_can() {
         }
         other => panic!("{other:?}"),
     };
-    let (text, fits) = refused(&Synthetic { heads: 6, kv_heads: 3, ..dense() }, 4);
+    let (text, fits) = refused(&Synthetic { heads: 6, kv_heads: 3, ..Synthetic::divisible() }, 4);
     assert!(text.contains("6 query heads are no multiple of 4"), "{text}");
     assert_eq!(fits, [1]);
-    let (text, fits) = refused(&Synthetic { heads: 6, kv_heads: 3, feed_forward: 576, vocab: 120, ..dense() }, 2);
+    let (text, fits) =
+        refused(&Synthetic { heads: 6, kv_heads: 3, feed_forward: 576, vocab: 120, ..Synthetic::divisible() }, 2);
     assert!(text.contains("3 key heads and 2 devices"), "{text}");
     assert_eq!(fits, [1, 3, 6]);
     // Two blocks of 256.
-    let (text, fits) = refused(&Synthetic { formats: vec![Format::Q4_K], ..dense() }, 4);
+    let (text, fits) = refused(&Synthetic { formats: vec![Format::Q4_K], ..Synthetic::divisible() }, 4);
     assert!(text.contains("128 columns a device, no multiple of the 256 of a block of Q4_K"), "{text}");
     assert!(text.ends_with("hint: it can among 1 or 2"), "{text}");
     assert_eq!(fits, [1, 2]);
-    let (text, fits) = refused(&Synthetic { formats: vec![Format::F8_E4M3], heads: 4, ..dense() }, 4);
+    let (text, fits) = refused(&Synthetic { formats: vec![Format::F8_E4M3], heads: 4, ..Synthetic::divisible() }, 4);
     assert!(text.contains("64 columns a device, no multiple of the 128 of a block of F8_E4M3"), "{text}");
     assert_eq!(fits, [1, 2]);
-    let delta = Synthetic { architecture: "qwen35", hidden: 128, delta: [2, 4, 128], ..dense() };
+    let delta = Synthetic { architecture: "qwen35", hidden: 128, delta: [2, 4, 128], ..Synthetic::divisible() };
     assert!(refused(&delta, 2).0.contains("gated delta nets"));
-    let file = dense().file();
+    let file = Synthetic::divisible().file();
     let twice = Model::load_over(&[all[1].clone(), all[0].clone(), all[1].clone()], &file);
     assert!(matches!(twice, Err(DecodeError::Devices { ordinals }) if ordinals == [1, 0, 1]));
     assert!(matches!(Model::load_over(&[], &file), Err(DecodeError::Devices { .. })));
@@ -317,7 +313,7 @@ fn what_cannot_be_divided_says_among_how_many_devices_it_can() {
 #[test]
 fn a_rank_that_fails_is_named_and_nothing_hangs() {
     let (all, _turn) = devices(4);
-    let file = Synthetic { layers: 1, ..dense() }.file();
+    let file = Synthetic { layers: 1, ..Synthetic::divisible() }.file();
     let model = Model::load_over(&all, &file).unwrap();
     let clean_text = |n: usize| {
         let mut session = sequence(&model, Mode::Eager);

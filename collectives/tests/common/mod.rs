@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
-use warpsmith_collectives::{Collective, Kind, Number};
+use warpsmith_collectives::{Collective, Elements, Kind, Number, Operation};
 use warpsmith_device::{bf16, f16};
 use warpsmith_driver_api::software::{Checks, check, take_findings};
 use warpsmith_runtime::{Device, Stream};
@@ -121,4 +121,14 @@ pub fn rounding(kind: Kind) -> f64 {
         Kind::F16 => 6e-4,
         Kind::Bf16 => 5e-3,
     }
+}
+
+/// Does an operation on numbers of each rank, twice in a row on the same buffer.
+pub fn twice<T: Convert, C: Collective>(rank: &C, stream: &Stream, operation: Operation, len: usize) -> Vec<u32> {
+    let mut x = stream.upload(&numbers::<T>(rank.rank(), 5, len)).unwrap();
+    for _ in 0..2 {
+        rank.issue(stream.into(), operation, Elements::of(&mut x)).unwrap();
+    }
+    rank.synchronize(stream).unwrap();
+    stream.read(&x).unwrap().into_iter().map(Convert::bits).collect()
 }

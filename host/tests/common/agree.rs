@@ -30,6 +30,23 @@ pub fn distance(file: &ModelFile, s: &mut Session, tokens: usize) -> f64 {
     off / (squares / count as f64).sqrt()
 }
 
+/// The reference and the device give the logits that another program has written beside a file under `data`, for ten tokens of 48.
+pub fn has_the_logits_of_another_program(name: &str) {
+    let data = root().join("host/tests/data");
+    let file = ModelFile::open(data.join(format!("{name}.gguf"))).unwrap();
+    let want = read_f64(&data.join(format!("{name}.logits.f64")));
+    assert_eq!(want.len(), 480, "{name}");
+    let mut reference = Reference::new(&file, KvRounding::None);
+    let mut s = Session::new(&load(&file), exact(Mode::Graph, KvType::F32)).unwrap();
+    for (token, want) in [3, 1, 4, 1, 5, 9, 2, 6, 47, 0].into_iter().zip(want.chunks(48)) {
+        let d = worst(reference.feed(token).unwrap().logits, want.iter().copied());
+        assert!(d < 1e-9 * deviation(want), "{name} token {token}: {d:e} of the reference");
+        s.feed(token).unwrap();
+        let d = worst(s.logits().unwrap().iter().map(|&v| v.into()), want.iter().copied());
+        assert!(d < 1e-4 * deviation(want), "{name} token {token}: {d:e}");
+    }
+}
+
 /// The greedy text of a file under `data`, on the device and by the reference, against what llama.cpp generates.
 pub fn greedy_text<const N: usize>(name: &str, want: [u32; N]) {
     greedy_text_of(&ModelFile::open(root().join(format!("host/tests/data/{name}.gguf"))).unwrap(), name, want);

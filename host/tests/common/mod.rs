@@ -208,6 +208,12 @@ impl Synthetic {
         w
     }
 
+    /// Four key heads, and widths that four ranks can share; of the head the last has fewer rows than the others.
+    pub fn divisible() -> Synthetic {
+        let formats = vec![Format::Q8_0];
+        Synthetic { heads: 8, kv_heads: 4, hidden: 256, feed_forward: 512, vocab: 98, formats, ..Default::default() }
+    }
+
     pub fn writer(&self) -> GgufWriter {
         let (a, mut rng, mut w) = (self.architecture, Rng(self.seed), self.keys());
         let mut formats = self.formats.iter().copied().cycle();
