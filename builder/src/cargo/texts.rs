@@ -29,7 +29,7 @@ impl Texts<'_> {
         })?;
         let path = self.deps.join(format!("{stem}.ptx"));
         // Another form of text than this one is another file to a builder of that time.
-        let head = format!("// compact, {}\n", Sum::of(&bytes));
+        let head = format!("// compact, registers in order, {}\n", Sum::of(&bytes));
         if is_fresh {
             let kept =
                 std::fs::read_to_string(&path).ok().filter(|kept| Sum::noted(&path) == Some(Sum::of(kept.as_bytes())));

@@ -3,6 +3,7 @@
 //! Inside a build, a text has each chain of inlined calls once: as a line `// @7 [ src/lib.rs:42:21 ]` of the table at its end,
 //! which directives refer to as `.loc 1 31 23 // @7`. Spelled out they would be four fifths of all bytes.
 
+use super::registers::renumber;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
@@ -14,7 +15,7 @@ const CHAIN: &str = "// @";
 
 /// Keeps of a verbose text what the machine-readable one lacks: the calls that a place was inlined through. The place itself, which
 /// the directive gives, and remarks on blocks and loops go, and so do labels that the compiler sets for debug sections which this
-/// text has not.
+/// text has not. Registers get [the numbers](super::registers) that they keep.
 pub(crate) fn compact(text: &str) -> String {
     let is_temporary = |line: &str| line.starts_with(TEMPORARY);
     let names = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$');
@@ -43,6 +44,7 @@ pub(crate) fn compact(text: &str) -> String {
         }
         out.push_str(end);
     }
+    let mut out = renumber(&out);
     push_table(&mut out, &chains.in_order);
     out
 }

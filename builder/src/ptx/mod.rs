@@ -6,7 +6,7 @@
 //!
 //! [`join`](mod@join) makes one text of those that the compiler writes for a crate, [`warpsmith_ptx::outline`] finds
 //! declarations and bodies, [`meta`] reads the `// @kernel` lines, [`check`] compares the two and says which launch bounds are missing,
-//! [`split`](mod@split) cuts the text into modules, and [`complete`](mod@complete) does all of it with one outline.
+//! [`registers`] numbers registers as they come, [`split`](mod@split) cuts the text into modules, and [`complete`](mod@complete) does all of it with one outline.
 
 mod check;
 mod complete;
@@ -14,6 +14,7 @@ mod join;
 mod lines;
 mod meta;
 mod moves;
+mod registers;
 mod split;
 #[cfg(test)]
 mod tests;
