@@ -92,20 +92,26 @@ pub(crate) mod frame {
         #[inline(always)]
         pub unsafe fn load(x: In<U32x4>, u: usize) -> Scale<BYTES> {
             // SAFETY: the caller's promise.
-            unsafe { Self::at(x, int8::scale(BYTES, u)) }
+            unsafe { Self::at(x, Self::place(u)) }
         }
 
-        /// That at word `place`.
+        /// Where that of unit `u` lies, counted in what is loaded.
+        #[inline(always)]
+        pub fn place(u: usize) -> usize {
+            int8::scale(BYTES, u) / if BYTES == 1 { 2 } else { 4 }
+        }
+
+        /// That at such a place.
         #[inline(always)]
         pub unsafe fn at(x: In<U32x4>, place: usize) -> Scale<BYTES> {
             const { assert!(BYTES == 1 || BYTES == 2) };
             // SAFETY: the caller's promise: the unit is one of `x`.
             let [d, first, second, sum] = unsafe {
                 if BYTES == 1 {
-                    let U32x2([d, sums]) = x.cast::<U32x2>().at(place / 2);
+                    let U32x2([d, sums]) = x.cast::<U32x2>().at(place);
                     [d, sums, 0, 0]
                 } else {
-                    x.at(place / 4).0
+                    x.at(place).0
                 }
             };
             let halves = core::array::from_fn(|byte| if byte == 0 { first as i32 } else { second as i32 });

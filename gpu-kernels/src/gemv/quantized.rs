@@ -153,8 +153,14 @@ impl Args {
     /// where there are several.
     #[inline(always)]
     pub(super) unsafe fn row(&self, rows: u32, i: u32, even: u32, vectors: u32) -> In<U32x4> {
-        let row = self.epilogue.row(rows, i, even);
         // SAFETY: the row is one of the weights.
+        unsafe { self.of_row(self.epilogue.row(rows, i, even), vectors) }
+    }
+
+    /// The weights of a row of the first matrix, of `vectors` vectors.
+    #[inline(always)]
+    pub(super) unsafe fn of_row(&self, row: u32, vectors: u32) -> In<U32x4> {
+        // SAFETY: the caller's promise: the row is one of the weights.
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
     }
 

@@ -42,10 +42,10 @@ const SOME_COLUMNS: u32 = 64;
 /// With more columns than this all blocks are large.
 #[cfg(not(target_arch = "nvptx64"))]
 const MOST_OF_FEW: u32 = 512;
-/// Elements of shared memory from the sums of a column of a block with few columns to the next.
-const FEW_STRIDE: usize = BLOCK_ROWS as usize + 4;
-/// Bytes of shared memory of such a block, by which it knows what it is: the sums of half of the classes of units.
-const FEW_SHARED: u32 = 4 * 16 * FEW_COLUMNS * FEW_STRIDE as u32;
+/// Elements of shared memory from a column of sums of a block with few rows to the next, so that neighbours begin in other banks.
+const FEW_STRIDE: u32 = BLOCK_ROWS + 4;
+/// Bytes of shared memory of a block with few columns, by which it knows what it is: the sums of half of the classes of units.
+const FEW_SHARED: u32 = 4 * 16 * FEW_COLUMNS * FEW_STRIDE;
 /// Those of one with more columns, for each of them: the sums of a class of units for each warp.
 const SOME_SHARED: u32 = THREADS / 32 * 4 * BLOCK_ROWS;
 
@@ -65,6 +65,32 @@ mod some;
 pub(super) mod staging;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(super) mod tiles;
+
+/// A block's outputs: by its shared memory it knows what it is, and all that it may be end in the same code.
+#[device]
+unsafe fn product<F: format::decode::Packed, const BYTES: usize>(
+    a: super::quantized::Args,
+    memory: shared::Shared<U32x4>,
+) {
+    use super::quantized::Args;
+    let few = shared::dynamic_bytes() == FEW_SHARED as usize;
+    let small = few || is_some(shared::dynamic_bytes());
+    let rows = if small { BLOCK_ROWS } else { ROWS };
+    a.begin_at(block::idx_x(), THREADS / rows, F::record(a.cols as usize, a.block_units).vectors as u32);
+    let mut total = core::mem::MaybeUninit::uninit();
+    // Columns with tables have large blocks.
+    let one = Args { experts: None, ..a };
+    let block = if few {
+        few::product::<F, BYTES>(&one, memory.cast())
+    } else if small {
+        some::product::<F, BYTES>(&one, memory.cast())
+    } else if let Some(block) = tiles::product::<F, BYTES>(&a, memory, &mut total) {
+        block
+    } else {
+        return;
+    };
+    outputs::finish(&a, memory.cast(), block, &total);
+}
 
 #[cfg(not(target_arch = "nvptx64"))]
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
@@ -144,13 +170,7 @@ macro_rules! entry {
             $gemm $Gemm: $X, 1, format::$F, units 0, len_of::<$bytes>, table Tiles, blocks blocks_of,
             dynamic 16 * staging::shared::<format::$F, $bytes>() as u64,
             shared::dynamic(0, staging::shared::<format::$F, $bytes>()),
-            |a, memory| if shared::dynamic_bytes() == FEW_SHARED as usize {
-                few::product::<format::$F, $bytes>(a, memory.cast())
-            } else if is_some(shared::dynamic_bytes()) {
-                some::product::<format::$F, $bytes>(a, memory.cast())
-            } else {
-                tiles::product::<format::$F, $bytes>(a, memory)
-            }
+            |a, memory| product::<format::$F, $bytes>(a, memory)
         ) }
     };
     ($($other:tt)*) => {};

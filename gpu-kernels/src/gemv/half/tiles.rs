@@ -7,7 +7,7 @@ use super::{
         quantized::{Args, Given},
         tensor::{
             COLUMNS, ROWS,
-            outputs::{finish, store},
+            outputs::{self, Block, finish},
             tiles::{Outputs, Part, TILES, add_class},
         },
     },
@@ -19,12 +19,11 @@ use crate::format::{
     record::{InMemory, Record},
 };
 use crate::load::lane;
+use core::mem::MaybeUninit;
 use warpsmith_device::{pipeline, prelude::*, shared::Shared, static_for};
 
-/// Rows that a thread takes weights apart of, each of its lane's unit: two that a lane multiplies at once.
+/// Rows that a thread takes weights apart of, each of its lane's unit: two that a lane multiplies at once, eight apart.
 const STAGED: usize = 2;
-/// How far apart they are.
-const APART: u32 = 8;
 /// Columns of which a thread copies a vector at a time.
 const COPIED: usize = THREADS as usize / HALF;
 /// The same, all of them.
@@ -61,21 +60,12 @@ impl Stager {
     /// Of a block that has these columns, of `most`.
     #[inline(always)]
     unsafe fn of(a: &Args, record: Record, columns: OfBlock, most: u32, memory: Shared<U32x4>) -> Stager {
-        let (shift, thread) = (a.epilogue.shift(), thread::idx_x());
-        let (first, last) = ((block::idx_x() * ROWS) >> shift, a.rows - 1);
-        // A tile of 16 rows has eight gates and then their ups. After the last row it is taken again.
-        let row = |r: u32| {
-            if shift == 0 {
-                (first + r).min(last)
-            } else {
-                (first + r / 16 * 8 + r % 8).min(last) + r % 16 / 8 * a.rows
-            }
-        };
+        let thread = thread::idx_x();
         // SAFETY: the rows are among the weights, and the columns among those of `x`.
         unsafe {
             let weights = a.weights.from(a.chosen(OfBlock::tile_of(block::idx_y()), record.vectors as u32));
             let rows = core::array::from_fn(|i| {
-                let row = row(thread / 32 * 16 + thread % 32 / 4 + APART * i as u32);
+                let row = outputs::row(a, ROWS, thread / 32 * 2 + i as u32, thread % 32 / 4);
                 InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize))
             });
             let columns = core::array::from_fn(|i| {
@@ -228,12 +218,5 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
             total[m][n] = total[m][n].map(super::whole::<F>);
         });
     });
-    let mut half = 0;
-    while half < columns {
-        sync::block();
-        store(&total, memory.cast(), &part, half);
-        sync::block();
-        finish(&a, memory.cast(), block_columns, half, (columns - half).min(COLUMNS as usize));
-        half += COLUMNS as usize;
-    }
+    finish(&a, memory.cast(), Block::large(block_columns), &MaybeUninit::new(total));
 }

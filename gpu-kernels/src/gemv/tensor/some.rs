@@ -15,14 +15,15 @@ use super::{
         quantized::Args,
     },
     SOME_COLUMNS, SOME_SHARED, THREADS,
-    staging::{CLASSES, Keeping, Kept, Words},
+    outputs::{self, Block, SMALL_STRIDE},
+    staging::{CLASSES, Indexed, Keeping, Kept, Words},
     tiles::uniform_warp,
 };
 use crate::format::{
     decode::{Packed, Scales},
     record::{InMemory, Record},
 };
-use crate::load::{Place, lane, no_constants};
+use crate::load::{lane, no_constants};
 use warpsmith_device::{
     mma::{mma_i8, mma_i8_k16, mma_i8_u8},
     prelude::*,
@@ -50,9 +51,9 @@ type Factors = [[u32; 4]; 2];
 /// Where a lane finds its parts of units: of its row in each tile, and of its two columns in each.
 struct Lane<const BYTES: usize> {
     record: Record,
-    rows: [InMemory; TILES[0]],
+    rows: [Indexed; TILES[0]],
     /// The row whose scales it takes apart, for all lanes.
-    mine: InMemory,
+    mine: Indexed,
     x: [[In<u32>; 2]; TILES[1]],
     /// The columns whose scales it loads, for the lanes that share them: one of each two tiles.
     scaled: [In<U32x4>; TILES[1] / 2],
@@ -77,10 +78,9 @@ impl<const BYTES: usize> Lane<BYTES> {
     unsafe fn of<F: Packed>(a: &Args, of_block: u32) -> Self {
         let record = F::record(a.cols as usize, a.block_units);
         let (g, t) = ((lane() / 4) as u32, (lane() % 4) as u32);
-        let first = block::idx_x() * BLOCK_ROWS + g;
         // SAFETY: the rows are among the weights, and the columns among those of `x`; after the last it is taken again.
         unsafe {
-            let row = |r: u32| InMemory(a.row(a.rows, first, 8 * r, record.vectors as u32));
+            let row = |r: u32| Indexed(InMemory(a.of_row(outputs::row(a, BLOCK_ROWS, r, g), record.vectors as u32)));
             let column = |n: u32| {
                 let column = (block::idx_y() * of_block + 8 * n + g).min(a.columns - 1);
                 a.x.from(column as usize * len(a.cols, BYTES as u32) as usize)
@@ -247,17 +247,11 @@ fn place(column: usize, quad: usize) -> usize {
     column * ROWS + 4 * (quad ^ 2 * (column % 4))
 }
 
-/// A block's outputs, by way of shared memory, of which it has as much as it has columns.
+/// A block's sums, by way of shared memory, of which it has as much as it has columns.
 #[device]
-pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<f32>) {
-    // Columns with tables have large blocks.
-    let a = Args { experts: None, ..a };
+pub unsafe fn product<F: Packed, const BYTES: usize>(a: &Args, memory: Shared<f32>) -> Block {
     let of_block = shared::dynamic_bytes() as u32 / SOME_SHARED;
-    let of_lane = Lane::<BYTES>::of::<F>(&a, of_block);
-    grid::launch_dependents();
-    let (thread, per_row) = (thread::idx_x(), THREADS / BLOCK_ROWS);
-    let row = a.row(a.rows, block::idx_x() * BLOCK_ROWS + thread / per_row, 0, of_lane.record.vectors as u32);
-    a.epilogue.ask(row, of_lane.record.vectors, (thread % per_row) as usize);
+    let of_lane = Lane::<BYTES>::of::<F>(a, of_block);
     grid::wait_dependencies();
     let units = of_lane.record.units as u32;
     let columns = (a.columns - block::idx_y() * of_block).min(of_block);
@@ -301,7 +295,8 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<f32
         sync::block();
         class += WARPS as u32;
     }
-    finish(&a, &totals, &exchange, columns);
+    exchange.leave(&totals);
+    Block::small(of_block)
 }
 
 /// How the warps add up their classes: where each stores its own, and what a thread adds up.
@@ -364,30 +359,19 @@ impl Exchange {
             }
         });
     }
-}
 
-/// What becomes of the outputs: a warp takes every eighth column.
-#[inline(always)]
-unsafe fn finish(a: &Args, totals: &[[f32; 4]; OF_THREAD], exchange: &Exchange, columns: u32) {
-    let Exchange { memory, quads, of_block, .. } = *exchange;
-    // SAFETY: the caller's promise: nobody reads the sums of classes any more.
-    unsafe {
-        for i in 0..OF_THREAD {
-            if quads[i].0 {
-                memory.set4(quads[i].1, F32x4(totals[i]));
+    /// Leaves the sums of all classes, as a block is finished, once nobody reads those of single ones.
+    #[inline(always)]
+    unsafe fn leave(&self, totals: &[[f32; 4]; OF_THREAD]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            for i in 0..OF_THREAD {
+                if self.quads[i].0 {
+                    let quad = i * THREADS as usize + thread::idx_x() as usize;
+                    self.memory.set4(quad / QUADS * SMALL_STRIDE + 4 * (quad % QUADS), F32x4(totals[i]));
+                }
             }
-        }
-        sync::block();
-        let mut of_block_column = uniform_warp();
-        while of_block_column < columns as usize {
-            let column = block::idx_y() * of_block + of_block_column as u32;
-            let place_of_block = Place { thread: lane() as u32, block: block::idx_x(), column };
-            let (outputs, root) = (BLOCK_ROWS >> a.epilogue.shift(), a.root(column as usize));
-            a.finish_with::<true>(place_of_block, BLOCK_ROWS, outputs, (root, column), |row| {
-                let row = row as usize;
-                memory.get(place(of_block_column, row / 4) + row % 4)
-            });
-            of_block_column += WARPS;
+            sync::block();
         }
     }
 }

@@ -54,12 +54,13 @@ mod frame {
         quant_format::int8::{self, len, less},
         quantized::Args,
     };
+    use super::super::outputs::row;
     use super::*;
     use crate::format::{
         decode::Scales,
         record::{InMemory, Memory, Record},
     };
-    use crate::load::{lane, thread_index, warp_index};
+    use crate::load::{again, lane, thread_index, warp_index};
     use core::cell::Cell;
     use warpsmith_device::{prelude::*, shared::Shared};
 
@@ -111,13 +112,13 @@ mod frame {
 
     /// A record whose words are kept as they are loaded.
     #[derive(Clone, Copy)]
-    pub struct Keeping<'a>(pub InMemory, pub &'a Words);
+    pub struct Keeping<'a, M = InMemory>(pub M, pub &'a Words);
 
     /// The same words once more.
     #[derive(Clone, Copy)]
     pub struct Kept<'a>(pub &'a Words);
 
-    impl Memory for Keeping<'_> {
+    impl<M: Memory> Memory for Keeping<'_, M> {
         #[inline(always)]
         unsafe fn vector(self, i: usize) -> [u32; 4] {
             // SAFETY: the caller's promise, here and below.
@@ -174,6 +175,35 @@ mod frame {
         }
     }
 
+    /// A record of which all is found by one number from its beginning on, and so by one instruction: else the compiler adds up in 64
+    /// bits, for each of several rows, what the number is made of.
+    #[derive(Clone, Copy)]
+    pub struct Indexed(pub InMemory);
+
+    impl Memory for Indexed {
+        #[inline(always)]
+        unsafe fn vector(self, i: usize) -> [u32; 4] {
+            // SAFETY: the caller's promise, here and below.
+            unsafe { self.0.vector(again(i as u32) as usize) }
+        }
+        #[inline(always)]
+        unsafe fn pair(self, i: usize) -> [u32; 2] {
+            unsafe { self.0.pair(again(i as u32) as usize) }
+        }
+        #[inline(always)]
+        unsafe fn word(self, i: usize) -> u32 {
+            unsafe { self.0.word(again(i as u32) as usize) }
+        }
+        #[inline(always)]
+        unsafe fn half(self, i: usize) -> u16 {
+            unsafe { self.0.half(again(i as u32) as usize) }
+        }
+        #[inline(always)]
+        unsafe fn byte(self, i: usize) -> u8 {
+            unsafe { self.0.byte(again(i as u32) as usize) }
+        }
+    }
+
     /// What a thread stages: of two units in turn a row of weights, and a column where the block has that many.
     #[derive(Clone, Copy)]
     pub struct Stager {
@@ -196,14 +226,8 @@ mod frame {
         /// Of a block that has these columns.
         #[inline(always)]
         pub unsafe fn of<F: Packed, const BYTES: usize>(a: &Args, record: Record, columns: Columns) -> Stager {
-            let (shift, of_warp) = (a.epilogue.shift(), (lane() / 2) as u32);
-            let (first, last) = ((block::idx_x() * super::ROWS + warp_index() as u32 * 16) >> shift, a.rows - 1);
-            // A tile of 16 rows has eight gates and then their ups. After the last row it is taken again.
-            let row = if shift == 0 {
-                (first + of_warp).min(last)
-            } else {
-                (first + of_warp % 8).min(last) + of_warp / 8 * a.rows
-            };
+            let of_warp = (lane() / 2) as u32;
+            let row = row(a, super::ROWS, 2 * warp_index() as u32 + of_warp / 8, of_warp % 8);
             // SAFETY: the row is among the weights, and the column among those of `x`.
             unsafe {
                 let weights = a.weights.from(a.chosen(Columns::tile_of(block::idx_y()), record.vectors as u32));

@@ -6,12 +6,13 @@ use super::{
         quant_format::int8::{scaled, zeros},
         quantized::{Args, Given},
     },
-    COLUMNS, ROWS, THREADS,
-    outputs::{finish, store},
+    COLUMNS, ROWS,
+    outputs::Block,
     staging::{STAGED, Slot, Stager, next, numbers, of_class, shared},
 };
 use crate::format::decode::Packed;
 use crate::load::{lane, no_constants, warp_index};
+use core::mem::MaybeUninit;
 use warpsmith_device::{
     mma::{load_matrices, mma_i8, mma_i8_k16, mma_u8_i8},
     prelude::*,
@@ -271,9 +272,13 @@ unsafe fn add_unit<F: Packed, const BYTES: usize>(
     }
 }
 
-/// A block's outputs, by way of shared memory.
+/// A block's sums, and how much it has; `None`: it has no columns.
 #[device]
-pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32x4>) {
+pub unsafe fn product<F: Packed, const BYTES: usize>(
+    a: &Args,
+    memory: Shared<U32x4>,
+    total: &mut MaybeUninit<Outputs>,
+) -> Option<Block> {
     const { assert!(F::SCALES == 1 || !F::SHIFTED, "no such format has entry points here") };
     const {
         assert!(
@@ -283,21 +288,21 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32
     };
     let block_columns = if grid::dim_y() * COLUMNS < a.columns { 2 * COLUMNS } else { COLUMNS };
     let record = F::record(a.cols as usize, a.block_units);
-    a.begin(THREADS / ROWS, record.vectors as u32);
     a.wait();
     let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns);
     if of_block.count == 0 {
-        return;
+        return None;
     }
     let columns = of_block.count as usize;
-    let stager = Stager::of::<F, BYTES>(&a, record, of_block);
+    let stager = Stager::of::<F, BYTES>(a, record, of_block);
     let units = stager.record.units as u32;
     let part = Part::of(columns, block_columns);
     let places = Places::of::<F, BYTES>(memory, &part);
     let zeros = zeros::<BYTES>();
     let none = no_constants(a.x);
     let first = core::array::from_fn(|byte| none.map(|none| (zeros[byte] + none) as i32));
-    let (mut total, mut acc): (Outputs, Outputs) = Default::default();
+    let total = total.write(Default::default());
+    let mut acc = Outputs::default();
     let slot = (lane() % 2) as u32;
     let of_slot = |buffer: u32| memory.from(((buffer + slot) as usize) * Slot::<F, BYTES>::VECTORS);
     // The thread's unit to stage, and the block's class of units.
@@ -320,7 +325,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32
             staged -= 1;
             left -= 1;
             if left == 0 {
-                add_class(&mut total, &mut acc);
+                add_class(total, &mut acc);
                 class += 1;
                 left = of_class(class, units);
             }
@@ -329,14 +334,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: Args, memory: Shared<U32
         stager.store::<F, BYTES>(of_slot(now), loaded);
         sync::block();
     }
-    let mut half = 0;
-    while half < columns {
-        sync::block();
-        store(&total, memory.cast(), &part, half);
-        sync::block();
-        finish(&a, memory.cast(), block_columns, half, (columns - half).min(COLUMNS as usize));
-        half += COLUMNS as usize;
-    }
+    Some(Block::large(block_columns))
 }
 
 /// The sums of a class are whole: they are added to those before.
