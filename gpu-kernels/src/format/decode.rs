@@ -1,7 +1,10 @@
 //! What a format is to the kernels: a decoder of units, the rest is [one frame](crate::gemv).
 
-use super::record::{Memory, Record, Spec, UNIT};
-use warpsmith_device::{convert::f16_bits_to_f32, math::dp4a_us, static_for};
+use super::{
+    record::{Memory, Record, Spec, UNIT},
+    unpack::pairs_minus,
+};
+use warpsmith_device::{convert::f16_bits_to_f32, math::dp4a_us, packed::F16x2, static_for};
 
 /// Four weights each.
 pub const QUADS: usize = UNIT / 4;
@@ -101,15 +104,25 @@ pub trait Decode: Copy + 'static {
     unsafe fn scales<M: Memory>(m: M, r: &Record, u: usize) -> Scales;
 }
 
-/// A format whose codes are bytes less an offset: what products with integer activations read.
-pub trait Packed: Decode {
+/// A format whose codes are bytes less an offset.
+pub trait Bytes: Decode {
     /// What is taken off a byte.
     const OFFSET: i32;
-    /// Binary logarithm of what sums of products count codes by: nibbles in the upper halves of their bytes are 16 times as large.
-    const UP: u32 = 0;
 
     /// Columns `4 * q` to `4 * q + 3` as bytes.
     fn bytes<M: Memory>(codes: &Self::Codes<M>, q: usize) -> u32;
+
+    /// The same less the offset as pairs of f16: the first and the third, the second and the fourth.
+    #[inline(always)]
+    fn pairs<M: Memory>(codes: &Self::Codes<M>, q: usize) -> [F16x2; 2] {
+        pairs_minus(Self::bytes::<M>(codes, q), Self::OFFSET as u32)
+    }
+}
+
+/// A format whose bytes products with integer activations read.
+pub trait Packed: Bytes {
+    /// Binary logarithm of what sums of products count codes by: nibbles in the upper halves of their bytes are 16 times as large.
+    const UP: u32 = 0;
 
     /// Columns `4 * q` to `4 * q + 3` as bytes `2^UP * (byte - OFFSET)`: signed ones where there is an offset, else unsigned.
     #[inline(always)]

@@ -1,12 +1,13 @@
 //! Weights as pairs of f16: what products with activations in f16 multiply with on tensor cores.
 //!
 //! Four weights in a row become two words, of the first and the third and of the second and the fourth, as bytes of a word do with one
-//! permutation each. Codes of up to eight bits go over the mantissa of 1024, from which one exact subtraction takes 1024 and the offset
-//! off, and what is behind that is a product with the scale, or where there are addends an `fma`, of pairs. Scales and addends are
-//! f16 then, 16 times as large, so that small ones are not subnormal.
+//! permutation each. Codes that are [`Bytes`] go over the mantissa of 1024, from which one exact subtraction takes 1024 and the offset
+//! off, or are upper bytes of f16 themselves, and what is behind that is a product with the scale, or where there are addends an `fma`,
+//! of pairs. Scales and addends are f16 then, 16 times as large, so that small ones are not subnormal. Signs flip those of scales or
+//! products, eight-bit floats are f16 once their exponents are, and [places of a grid](super::grid) are bytes once they are looked up.
 
 use super::{
-    decode::{Decode, Packed, Scales},
+    decode::{Bytes, Decode, Scales},
     dense::{BF16, F16},
     record::{Memory, Record},
     unpack::permute,
@@ -34,24 +35,69 @@ pub trait Halves: Decode {
     /// As [`Decode::codes`].
     unsafe fn unit<M: Memory>(m: M, r: &Record, u: usize) -> Self::Unit<M>;
 
+    /// The scales of unit `u`, whose codes are loaded.
+    ///
+    /// # Safety
+    /// As [`Decode::codes`].
+    #[inline(always)]
+    unsafe fn scales_of<M: Memory, C: Memory>(m: M, r: &Record, u: usize, _unit: &Self::Unit<C>) -> Scales {
+        // SAFETY: the caller's promise.
+        unsafe { Self::scales(m, r, u) }
+    }
+
     /// What scales the codes of a unit with these scales.
     fn scale(scales: Scales) -> Self::Scale;
 
     /// Weights `8 * v` to `8 * v + 7` of a unit.
     fn eight<M: Memory>(unit: &Self::Unit<M>, v: usize, scale: &Self::Scale) -> Eight;
+
+    /// How far off a weight with this code may be as small f16 have fewer bits: a scale, an addend and what comes of them by half of the
+    /// smallest step each.
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn small(code: f64) -> f64 {
+        2f64.powi(-25) * if Self::SCALED { 2.0 + code.abs() } else { 1.0 }
+    }
 }
 
-/// Scales, twice each, and an addend.
+/// Scales and addends of a unit's halves, twice each.
 #[derive(Clone, Copy)]
 pub struct Pairs {
     scale: [F16x2; 2],
-    shift: F16x2,
+    shift: [F16x2; 2],
 }
 
-/// 1024 as a pair's bytes.
-const MAGIC: u32 = 0x6464_6464;
+impl Pairs {
+    /// Those of a format.
+    #[inline(always)]
+    pub(super) fn of<F: Halves>(scales: Scales) -> Pairs {
+        let twice = |v: f32| F16x2::splat_f32(v * F::LARGER);
+        let halves = |[first, second]: [f32; 2]| {
+            let first = twice(first);
+            [first, if F::SCALES == 2 { twice(second) } else { first }]
+        };
+        let scale = halves(scales.scale);
+        Pairs { scale, shift: if F::SHIFTED { halves(scales.shift) } else { scale } }
+    }
 
-impl<F: Packed> Halves for F {
+    /// What codes `8 * v` to `8 * v + 7` are multiplied with.
+    #[inline(always)]
+    pub(super) fn scale(&self, v: usize) -> F16x2 {
+        self.scale[v / 2]
+    }
+}
+
+/// Eight weights, of which those are less than 0 whose bits of eight are set.
+#[inline(always)]
+pub(super) fn flip_signs(eight: Eight, minus: u32) -> Eight {
+    // One product brings the bits of a pair to its signs.
+    let flipped = |pair: u32, first: u32| {
+        let both = const { 1 << 15 | 1u32 << 29 } >> first;
+        pair ^ (minus.wrapping_mul(both) & 0x8000_8000)
+    };
+    [flipped(eight[0], 0), flipped(eight[1], 1), flipped(eight[2], 4), flipped(eight[3], 5)]
+}
+
+impl<F: Bytes> Halves for F {
     type Unit<M: Memory> = F::Codes<M>;
     type Scale = Pairs;
 
@@ -62,24 +108,19 @@ impl<F: Packed> Halves for F {
     }
     #[inline(always)]
     fn scale(scales: Scales) -> Pairs {
-        let twice = |v: f32| F16x2::splat_f32(v * F::LARGER);
-        let scale = twice(scales.scale[0]);
-        Pairs {
-            scale: [scale, if F::SCALES == 2 { twice(scales.scale[1]) } else { scale }],
-            shift: if F::SHIFTED { twice(scales.shift[0]) } else { scale },
-        }
+        Pairs::of::<F>(scales)
     }
     #[inline(always)]
     fn eight<M: Memory>(unit: &F::Codes<M>, v: usize, scale: &Pairs) -> Eight {
-        // 1024 and the offset, which are exact.
-        let offset = F16x2::from_bits(const { 0x6400_6400 + 0x0001_0001 * F::OFFSET as u32 });
-        let by = if F::SCALES == 2 && v >= 2 { scale.scale[1] } else { scale.scale[0] };
-        let pair = |bytes, select| {
-            let codes = F16x2::from_bits(permute(bytes, MAGIC, select)) - offset;
-            if F::SHIFTED { codes.fma(by, scale.shift) } else { codes * by }.to_bits()
+        let pairs = |q: usize| {
+            F::pairs::<M>(unit, q).map(|codes| {
+                let scaled =
+                    if F::SHIFTED { codes.fma(scale.scale(v), scale.shift[v / 2]) } else { codes * scale.scale(v) };
+                scaled.to_bits()
+            })
         };
-        let (first, second) = (F::bytes::<M>(unit, 2 * v), F::bytes::<M>(unit, 2 * v + 1));
-        [pair(first, 0x4240), pair(first, 0x4341), pair(second, 0x4240), pair(second, 0x4341)]
+        let ([a, b], [c, d]) = (pairs(2 * v), pairs(2 * v + 1));
+        [a, b, c, d]
     }
 }
 

@@ -1,11 +1,12 @@
 //! Codes of one to three bits: Q1_0, the 2-bit and ternary formats, Q2_K, Q3_K.
 
 use super::{
-    decode::{Decode, Scales, block_f16},
+    decode::{Bytes, Decode, Scales, block_f16},
+    halves::{Eight, Halves, flip_signs},
     record::{Memory, Record, Spec},
     unpack::{byte_minus, bytes_minus, flip_sign, offset},
 };
-use warpsmith_device::convert::unpack_f16x2;
+use warpsmith_device::{convert::unpack_f16x2, packed::F16x2};
 
 /// Q1_0 (`Q1_0_g128`): the word of a unit has bit `i` set where weight `i` is `-d`.
 #[derive(Clone, Copy, Debug)]
@@ -31,14 +32,56 @@ impl Decode for Q1_0 {
     }
 }
 
+impl Halves for Q1_0 {
+    type Unit<M: Memory> = u32;
+    /// The scale twice.
+    type Scale = F16x2;
+
+    #[inline(always)]
+    unsafe fn unit<M: Memory>(m: M, r: &Record, u: usize) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { Self::codes(m, r, u) }
+    }
+    #[inline(always)]
+    fn scale(scales: Scales) -> F16x2 {
+        F16x2::splat_f32(scales.scale[0] * Self::LARGER)
+    }
+    #[inline(always)]
+    fn eight<M: Memory>(minus: &u32, v: usize, scale: &F16x2) -> Eight {
+        flip_signs([scale.to_bits(); 4], minus >> (8 * v as u32) & 255)
+    }
+}
+
 /// Codes of two bits in two words: element `16 t + 4 k + j` is in word `t`, byte `j`, bits `2 k` and `2 k + 1`.
 #[inline(always)]
 fn two_bits(words: &[u32; 2], q: usize) -> u32 {
     (words[q / 4] >> (2 * (q as u32 % 4))) & 0x0303_0303
 }
 
+macro_rules! bytes {
+    ($F:ident: |$c:ident, $q:ident| $bytes:expr, less $offset:literal) => {
+        impl Bytes for $F {
+            const OFFSET: i32 = $offset;
+            #[inline(always)]
+            fn bytes<M: Memory>($c: &Self::Codes<M>, $q: usize) -> u32 {
+                $bytes
+            }
+        }
+    };
+}
+bytes!(Q2_0: |codes, q| two_bits(codes, q), less 1);
+bytes!(Q2_K: |codes, q| two_bits(codes, q), less 0);
+bytes!(Q3_K: |codes, q| {
+    let high = (if q < 6 { codes[2] >> q as u32 } else { codes[2] << (8 - q as u32) }) & 0x0404_0404;
+    two_bits(&[codes[0], codes[1]], q) | high
+}, less 4);
+
 macro_rules! pairs_of_words {
     () => {
+        #[inline(always)]
+        fn quad<M: Memory>(codes: &[u32; 2], q: usize) -> [f32; 4] {
+            bytes_minus(Self::bytes::<M>(codes, q), const { offset(Self::OFFSET as u32) })
+        }
         #[inline(always)]
         unsafe fn codes_of<M: Memory>(_: M, _: &Record, _: usize, words: [u32; 4]) -> [u32; 2] {
             [words[0], words[1]]
@@ -56,10 +99,6 @@ impl Decode for Q2_0 {
     type Codes<M: Memory> = [u32; 2];
 
     pairs_of_words!();
-    #[inline(always)]
-    fn quad<M: Memory>(codes: &[u32; 2], q: usize) -> [f32; 4] {
-        bytes_minus(two_bits(codes, q), const { offset(1) })
-    }
     #[inline(always)]
     unsafe fn scales<M: Memory>(m: M, r: &Record, u: usize) -> Scales {
         // SAFETY: the caller's promise.
@@ -79,10 +118,6 @@ impl Decode for Q2_K {
     type Codes<M: Memory> = [u32; 2];
 
     pairs_of_words!();
-    #[inline(always)]
-    fn quad<M: Memory>(codes: &[u32; 2], q: usize) -> [f32; 4] {
-        bytes_minus(two_bits(codes, q), const { offset(0) })
-    }
     #[inline(always)]
     unsafe fn scales<M: Memory>(m: M, r: &Record, u: usize) -> Scales {
         // SAFETY: the caller's promise.
@@ -115,8 +150,7 @@ impl Decode for Q3_K {
     }
     #[inline(always)]
     fn quad<M: Memory>(codes: &[u32; 3], q: usize) -> [f32; 4] {
-        let high = (if q < 6 { codes[2] >> q as u32 } else { codes[2] << (8 - q as u32) }) & 0x0404_0404;
-        bytes_minus(two_bits(&[codes[0], codes[1]], q) | high, const { offset(4) })
+        bytes_minus(Self::bytes::<M>(codes, q), const { offset(Self::OFFSET as u32) })
     }
     #[inline(always)]
     unsafe fn scales<M: Memory>(m: M, r: &Record, u: usize) -> Scales {

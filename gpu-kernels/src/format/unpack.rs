@@ -8,6 +8,7 @@
 use warpsmith_device::convert::f16_bits_to_f32;
 #[cfg(not(target_arch = "nvptx64"))]
 use warpsmith_device::convert::unpack_f16x2;
+use warpsmith_device::packed::F16x2;
 
 /// `2^23` as bits: a byte in its low end is added to its value.
 const MAGIC: u32 = 0x4B00_0000;
@@ -80,6 +81,20 @@ pub(crate) fn permute(low: u32, high: u32, select: u32) -> u32 {
     bytes
 }
 
+/// Four bytes less an offset, as pairs of f16: the first and the third, the second and the fourth. Each goes over the mantissa of 1024, from
+/// which 1024 and the offset are taken off, exactly.
+#[inline(always)]
+pub(crate) fn pairs_minus(bytes: u32, offset: u32) -> [F16x2; 2] {
+    let zero = F16x2::from_bits(0x6400_6400 + 0x0001_0001 * offset);
+    [0x4240, 0x4341].map(|select| F16x2::from_bits(permute(bytes, 0x6464_6464, select)) - zero)
+}
+
+/// Four f16 by their upper bytes, the lower ones 0, in the same order.
+#[inline(always)]
+pub(crate) fn upper_pairs(bytes: u32) -> [F16x2; 2] {
+    [0x2404, 0x3414].map(|select| F16x2::from_bits(permute(bytes, 0, select)))
+}
+
 /// The entries that the four nibbles from nibble `4 * half` of `word` on name, out of a table of 16 bytes.
 #[inline(always)]
 pub(crate) fn look_up(table: [u32; 4], word: u32, half: usize) -> u32 {
@@ -103,6 +118,22 @@ pub(crate) const fn signed_table(entries: [i8; 16]) -> [u32; 4] {
         i += 1;
     }
     words
+}
+
+/// A table for [`look_up`] of the upper bytes of f16, of numbers that have no lower ones: none, or a power of two and at most half as much.
+pub(crate) const fn upper_table(entries: [i8; 16]) -> [u32; 4] {
+    let (mut bytes, mut i) = ([0i8; 16], 0);
+    while i < 16 {
+        let number = entries[i].unsigned_abs() as u32;
+        if number > 0 {
+            let exponent = number.ilog2();
+            // Of the fraction the two upper bits.
+            let bits = (15 + exponent) << 2 | (number << 2 >> exponent & 3);
+            bytes[i] = bits as i8 | entries[i] & i8::MIN;
+        }
+        i += 1;
+    }
+    signed_table(bytes)
 }
 
 /// `x` with its sign flipped where the highest bit of `minus` is set.
@@ -199,6 +230,31 @@ mod tests {
                 let got = bytes_minus(look_up(table(entries), word, half), offset(128));
                 let want = [0, 1, 2, 3].map(|i| f32::from(entries[(word as usize >> (16 * half + 4 * i)) & 15]));
                 assert_eq!(got, want, "{word:x} {half}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_become_pairs() {
+        for b in 0..=255u32 {
+            let of = |pairs: [F16x2; 2]| pairs.map(F16x2::to_f32);
+            let word = b | 1 << 8 | 2 << 16 | 255 << 24;
+            assert_eq!(of(pairs_minus(word, 128)), [(b as f32 - 128.0, -126.0), (-127.0, 127.0)]);
+            let [(first, third), (second, fourth)] = of(upper_pairs(b | 0x4AC6_3C00));
+            let want = f16_pair(b << 8).0;
+            assert!(first == want || first.is_nan() && want.is_nan(), "{b:x}: {first}");
+            assert_eq!((second, third, fourth), (1.0, -6.0, 12.0));
+        }
+    }
+
+    #[test]
+    fn upper_bytes_are_looked_up() {
+        let entries: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+        for word in [0x7654_3210, 0xFEDC_BA98] {
+            for half in 0..2 {
+                let got = upper_pairs(look_up(upper_table(entries), word, half)).map(F16x2::to_f32);
+                let want = [0, 1, 2, 3].map(|i| f32::from(entries[(word as usize >> (16 * half + 4 * i)) & 15]));
+                assert_eq!(got, [(want[0], want[2]), (want[1], want[3])], "{word:x} {half}");
             }
         }
     }

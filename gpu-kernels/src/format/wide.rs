@@ -4,12 +4,15 @@
 //! For tables, nibbles 0 to 3 of word `p` are elements `4 p …`, and the others elements `16 + 4 p …`.
 
 use super::{
-    decode::{Decode, Packed, QUADS, Scales, block_f16, unit_f16},
+    decode::{Bytes, Decode, Packed, QUADS, Scales, block_f16, unit_f16},
     float8::e4m3_pair,
     record::{Memory, Record, Spec},
-    unpack::{byte_minus, bytes_minus, half_power, look_up, offset, select_bits, signed_table, small, table},
+    unpack::{
+        byte_minus, bytes_minus, half_power, look_up, offset, select_bits, signed_table, small, table, upper_pairs,
+        upper_table,
+    },
 };
-use warpsmith_device::{convert::unpack_f16x2, math::dp4a_us, static_for};
+use warpsmith_device::{convert::unpack_f16x2, math::dp4a_us, packed::F16x2, static_for};
 
 /// A nibble in the lower half of each byte, anything above it.
 #[inline(always)]
@@ -103,6 +106,7 @@ macro_rules! decoders {
         $(const $name:ident: $ty:ty = $value:expr;)*
         codes: [u32; $codes:literal] = |$m:ident, $r:ident, $u:ident, $short:ident| $load:expr;
         bytes: |$c:ident, $q:ident| $bytes:expr, less $offset:literal;
+        $(pairs: |$cp:ident, $qp:ident| $pairs:expr;)?
         $(multiplied: |$cm:ident, $qm:ident| $multiplied:expr, times 2^$up:literal $(by $add:path)?;)?
         share: $share:ident;
         scales: $scales:expr;
@@ -134,8 +138,21 @@ macro_rules! decoders {
             }
         }
 
-        impl Packed for $F {
+        impl Bytes for $F {
             const OFFSET: i32 = $offset;
+            #[inline(always)]
+            fn bytes<M: Memory>($c: &[u32; $codes], $q: usize) -> u32 {
+                $bytes
+            }
+            $(
+                #[inline(always)]
+                fn pairs<M: Memory>($cp: &[u32; $codes], $qp: usize) -> [F16x2; 2] {
+                    $pairs
+                }
+            )?
+        }
+
+        impl Packed for $F {
             #[inline(always)]
             unsafe fn share<M: Memory>(m: M, r: &Record, u: usize, t: usize) -> [u32; 3] {
                 // SAFETY: the caller's promise.
@@ -144,10 +161,6 @@ macro_rules! decoders {
             #[inline(always)]
             fn of_share(share: [u32; 3], t: usize) -> [u32; 2] {
                 $share::quads::<Self>(share, t)
-            }
-            #[inline(always)]
-            fn bytes<M: Memory>($c: &[u32; $codes], $q: usize) -> u32 {
-                $bytes
             }
             $(
                 const UP: u32 = $up;
@@ -349,6 +362,7 @@ decoders! {
         record: 4, 0, 1, 0;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
         bytes: |c, q| look_up(const { table(E2M1) }, c[q % 4], q / 4), less 128;
+        pairs: |c, q| upper_pairs(look_up(const { upper_table(E2M1) }, c[q % 4], q / 4));
         multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q % 4], q / 4), times 2^0;
         share: e2m1;
         scales: Scales::one(half_power(u32::from(m.byte(r.scales + u))));
@@ -359,6 +373,7 @@ decoders! {
         const SCALES: usize = 2;
         codes: [u32; 4] = |m, r, u, short| m.vector(u);
         bytes: |c, q| look_up(const { table(E2M1) }, c[q % 4], q / 4), less 128;
+        pairs: |c, q| upper_pairs(look_up(const { upper_table(E2M1) }, c[q % 4], q / 4));
         multiplied: |c, q| look_up(const { signed_table(E2M1) }, c[q % 4], q / 4), times 2^0;
         share: e2m1;
         scales: {

@@ -137,7 +137,7 @@ mod tests {
     fn budgets_are_held_by_what_decoders_launch() {
         let kernels = |f: &Family| f.launched().iter().map(|(_, p)| p.kernel(f.format)).collect::<Vec<_>>();
         let of = |name: &str| kernels(FAMILIES.iter().find(|f| f.name == name).unwrap());
-        assert_eq!(of("Q1_0"), ["gemv_q1_0", "gemv_q1_0_i16", "gemv_q1_0_i8"]);
+        assert_eq!(of("Q1_0"), ["gemv_q1_0", "gemv_q1_0_i16", "gemv_q1_0_f16", "gemv_q1_0_i8"]);
         assert_eq!(of("Q8_0"), ["gemv_q8_0", "gemv_q8_0_i16", "gemv_q8_0_f16", "gemv_q8_0_i8"]);
         // Not `gemv_f16_v3`, which no decoder launches.
         assert_eq!(of("F16"), ["gemv_f16", "gemv_f16_f16"]);

@@ -10,6 +10,7 @@ use crate::format::{
     decode::Decode,
     record::{Spec, UNIT},
 };
+use core::ops::RangeInclusive;
 use warpsmith_device::{
     DeviceSlice, Element,
     prelude::{ContractError, F32x4, Geometry, KernelMeta, U32x4, contract},
@@ -61,10 +62,15 @@ pub struct Outputs<'a> {
 pub struct Limits {
     /// Vectors of a column of `x`.
     pub column: u64,
-    /// The largest `block_units`; the least is 2 where it is not 0.
-    pub most_units: u32,
+    /// What `block_units` may be.
+    pub units: RangeInclusive<u32>,
     /// What says which matrix a column is multiplied with.
     pub table: Table,
+}
+
+/// What `block_units` may be where activations share a scale: none that is told, or as many units as share that at least.
+pub const fn of_blocks(most: u32) -> RangeInclusive<u32> {
+    (if most == 0 { 0 } else { 2 })..=most
 }
 
 /// What says which of several matrices a column is multiplied with.
@@ -278,8 +284,8 @@ pub fn check_quantized<F: Decode, X: Element>(
     let (norm, chosen, to) = parts_of!(given);
     to.check_flags(m, limits.table != Table::None, MAX_COLUMNS)?;
     let (matrices, columns) = chosen.check(m, to.columns, limits.table)?;
-    let (units, most) = (given.block_units, limits.most_units);
-    contract::within(m, "block_units", units, if most == 0 { 0u32 } else { 2 }, most)?;
+    let units = given.block_units;
+    contract::within(m, "block_units", units, *limits.units.start(), *limits.units.end())?;
     check_weights::<F>(m, ("weights", given.weights), matrices * to.stacked(), given.cols, units)?;
     let all = u64::from(columns) * limits.column;
     contract::at_least(m, "x", given.x.len(), (all, "all blocks of all columns"))?;

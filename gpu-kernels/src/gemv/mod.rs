@@ -33,7 +33,7 @@
 //!
 //! Beside these are variants: [`naive`], to be read first; [`four_rows`], with fewer instructions for a weight of F16; and with
 //! [`quantized`] activations [`int8`], for formats of four to eight bits, and [`planes`], for one bit and two, with many columns
-//! [`tensor`] and [`tensor_planes`]; and [`half`] with any number of columns in f16, for F16, BF16 and the usual formats of four to eight bits; a kernel may quantize what it computes ([`quant_format`]).
+//! [`tensor`] and [`tensor_planes`]; and [`half`] with any number of columns in f16, for every format but F32; a kernel may quantize what it computes ([`quant_format`]).
 //! [`choose`] says which activations a product takes.
 //!
 //! Products and sums are f32 with fused multiply-adds; the error stays within `1e-5 * sum |w * x|` of the exact sum.

@@ -370,8 +370,8 @@ macro_rules! product_entry {
                 super::contract::grid(parts.div_ceil(of_block), self.columns).block([threads, 1, 1])
             }
             fn check(&self) -> Result<(), ContractError> {
-                use super::contract::{Limits, Table, check_quantized};
-                let limits = Limits { column: $len(self.cols), most_units: $units, table: Table::Columns };
+                use super::contract::{Limits, Table, check_quantized, of_blocks};
+                let limits = Limits { column: $len(self.cols), units: of_blocks($units), table: Table::Columns };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }

@@ -119,12 +119,12 @@ fn blocks_of(rows: u32, columns: u32, shared: u64) -> Geometry {
     grid(rows, columns).shared(shared)
 }
 
-/// A product of many columns and its contract. `units`: the largest `block_units`, 0 where the format has its own; `table`: what says
+/// A product of many columns and its contract. `units`: what `block_units` may be; `table`: what says
 /// which matrix columns have; `blocks`: for rows of weights and columns.
 macro_rules! gemm {
     (
         (
-            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, units $units:literal, $len:expr,
+            $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, units $units:expr, $len:expr,
             table $table:ident, blocks $blocks:path, dynamic $dynamic:expr, $memory:expr, |$args:ident, $m:ident| $body:expr
         )
         $($argument:ident: ($($ty:tt)*),)*
@@ -154,7 +154,7 @@ macro_rules! gemm {
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, Table, check_quantized};
-                let limits = Limits { column: $len(self.cols), most_units: $units, table: Table::$table };
+                let limits = Limits { column: $len(self.cols), units: $units, table: Table::$table };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }
@@ -167,7 +167,7 @@ macro_rules! entry {
     ($F:ident, $bytes:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix times many columns of activations of eight or 16 bits.
-            $gemm $Gemm: $X, 1, format::$F, units 0, len_of::<$bytes>, table Tiles, blocks blocks_of,
+            $gemm $Gemm: $X, 1, format::$F, units 0..=0, len_of::<$bytes>, table Tiles, blocks blocks_of,
             dynamic 16 * staging::shared::<format::$F, $bytes>() as u64,
             shared::dynamic(0, staging::shared::<format::$F, $bytes>()),
             |a, memory| product::<format::$F, $bytes>(a, memory)

@@ -2,8 +2,8 @@
 
 use crate::gemv::{golden, run};
 use crate::machine::{Gpu, Rng, assert_close, vector};
-use gpu_kernels::cases::{Inputs, Product, Tensor, multiply};
-use gpu_kernels::format::Format;
+use gpu_kernels::cases::{Inputs, Product, Tensor, multiply, set_scale};
+use gpu_kernels::format::{Format, Layout};
 use gpu_kernels::gemv::quant_format::half::{SHARE, len, place};
 use gpu_kernels::gemv::{QuantFormat, Quantize, half, magnitudes};
 use warpsmith_device::{U32x4, convert};
@@ -49,16 +49,20 @@ fn golden_vectors() {
             let y = vector(&format!("{name}.y.f64"), f64::from_le_bytes);
             let yabs = vector(&format!("{name}.yabs.f64"), f64::from_le_bytes);
             let mut got = run(&mut gpu, &t, &x, Product::Half);
-            // Weights of all formats but F16 itself are 16 times as large: too large ones are not finite, nor what comes of them.
+            // Weights of most formats are 16 times as large: too large ones are not finite, nor what comes of them.
+            let most = if matches!(format.layout(), Layout::F16 | Layout::F8) { 65520.0 } else { 4095.0 };
             let weights = format.decode(&t.bytes, 4, 512).unwrap();
             for (got, (row, want)) in got.iter_mut().zip(weights.chunks(512).zip(&y)) {
-                if format != Format::F16 && row.iter().any(|w| w.abs() >= 4095.0) {
+                if row.iter().any(|w| w.abs() >= most) {
                     assert!(!got.is_finite(), "{name}: {got}");
                     *got = *want as f32;
                 }
             }
-            // Two roundings of a weight and one of an activation, which do not add up.
-            assert_close(&format!("{name} on {}", gpu.name()), &got, &y, |i| 1e-3 * yabs[i]);
+            // Two roundings of a weight and one of an activation, which do not add up; weights with a scale in f32 may be smaller than
+            // any f16.
+            let smallest = if format.layout() == Layout::F8 { 2f64.powi(-24) } else { 0.0 };
+            let small: f64 = x.iter().map(|x| smallest * f64::from(x.abs())).sum();
+            assert_close(&format!("{name} on {}", gpu.name()), &got, &y, |i| 1e-3 * yabs[i] + small);
         }
     }
 }
@@ -83,6 +87,29 @@ fn products_are_nearer_than_with_eight_bits() {
         eprintln!("{format}: {most:?} of sum |w x|");
         assert!(most[0] < 1e-4, "{format}: {most:?}");
         assert!(most.get(1).is_none_or(|int8| most[0] < int8 / 3.0), "{format}: {most:?}");
+    }
+}
+
+/// Codes with an exponent of their own have scales that are smaller than an f16: the precision of these is theirs all the same.
+#[test]
+fn scales_that_no_f16_is_keep_their_precision() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(88));
+    // The largest exponents but for a few, so that weights are as alike as those of a model, and from 1e-4 on.
+    for (format, exponents, scales) in
+        [(Format::F8_E4M3, 0x50, &[3e-2, 1.7e-5][..]), (Format::F8_E5M2, 0x68, &[3e-2, 1.7e-5, 3.1e-6, 2.3e-7])]
+    {
+        for scale in scales {
+            let mut t = Tensor::random(&mut rng, format, 16, 1024);
+            for block in t.bytes.chunks_exact_mut(format.block_bytes()) {
+                block[..128].iter_mut().for_each(|code| *code = *code & 0x87 | exponents);
+                set_scale(format, block, *scale);
+            }
+            let (weights, x) = (format.decode(&t.bytes, 16, 1024).unwrap(), rng.floats(1024));
+            let want = gpu_kernels::gemv::reference(&weights, &x, None);
+            let scales = magnitudes(&weights, &x);
+            let got = run(&mut gpu, &t, &x, Product::Half);
+            assert_close(&format!("{format}, {scale}"), &got, &want, |i| 1e-4 * scales[i]);
+        }
     }
 }
 
@@ -122,6 +149,8 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
         (Format::F16, [70, 1300]),
         (Format::Q6_K, [33, 4352]),
         (Format::Q8_0, [129, 2080]),
+        (Format::IQ2_XS, [33, 1280]),
+        (Format::NVFP4_SCALED, [65, 704]),
     ] {
         let t = Tensor::random(&mut rng, format, rows, cols);
         let columns = if rows > 1000 { 930 } else { 200 };

@@ -1,6 +1,7 @@
 //! Codes that are places of a grid: IQ3_XXS, IQ3_S, IQ2_XXS, IQ2_XS, IQ2_S, IQ1_S and IQ1_M. A place gives four weights or eight at once,
 //! each as one of a few levels.
 
+mod halves;
 mod tables;
 
 use super::{
@@ -32,6 +33,12 @@ const PLACES_3: &[u32; 768] = &of_nibbles(&tables::IQ3, 4, 3);
 const PLACES_2: &[u32; 1792] = &of_nibbles(&tables::IQ2, 8, 2);
 /// Of IQ1_S and IQ1_M.
 const PLACES_1: &[u32; 2048] = &of_nibbles(&tables::IQ1, 8, 2);
+
+/// Levels of four weights each, by their numbers.
+const LEVELS_3: [[u32; 2]; 2] = [[0x1C14_0C04, 0x3E34_2C24], [0x0705_0301, 0x0F0D_0B09]];
+const LEVELS_2: [u32; 2] = [0x002B_1908, 0];
+/// Eight times those of IQ1 and 16, with either delta.
+const LEVELS_1: [u32; 2] = [0x0019_1109, 0x0017_0F07];
 
 /// # Safety
 /// The table has that place.
@@ -99,8 +106,8 @@ impl Decode for IQ3 {
         unsafe {
             let high = m.word(r.high + u);
             let (first, ninth, levels, signs) = match r.open {
-                0 => (0, 0, [0x1C14_0C04, 0x3E34_2C24], even_signs(high)),
-                _ => (256, u32::from(m.byte(r.scales + u)), [0x0705_0301, 0x0F0D_0B09], high),
+                0 => (0, 0, LEVELS_3[0], even_signs(high)),
+                _ => (256, u32::from(m.byte(r.scales + u)), LEVELS_3[1], high),
             };
             let four = |k: u32| {
                 let low = words[k as usize / 4] >> (8 * (k % 4)) & 255;
@@ -168,7 +175,7 @@ impl Decode for IQ2 {
                 }
             };
             let eight = |j: u32| place(PLACES_2, first + (low >> (8 * j) & 255) + ((above >> (4 * j) & 3) << 8));
-            Places { levels: [0x002B_1908, 0], nibbles: [eight(0), eight(1), eight(2), eight(3)], signs }
+            Places { levels: LEVELS_2, nibbles: [eight(0), eight(1), eight(2), eight(3)], signs }
         }
     }
     #[inline(always)]
@@ -217,7 +224,7 @@ impl Decode for IQ1 {
     }
     #[inline(always)]
     fn quad<M: Memory>(codes: &[u32; 4], q: usize) -> [f32; 4] {
-        let bytes = permute(0x0019_1109, 0x0017_0F07, codes[q / 2] >> (16 * (q as u32 % 2)));
+        let bytes = permute(LEVELS_1[0], LEVELS_1[1], codes[q / 2] >> (16 * (q as u32 % 2)));
         bytes_minus(bytes, const { offset(16) })
     }
     #[inline(always)]

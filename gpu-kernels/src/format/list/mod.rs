@@ -101,8 +101,8 @@ macro_rules! formats {
             Q1_0 {
                 embed { embed_q1_0 EmbedQ10 EMBED_Q1_0 }
                 product { 3: gemv_q1_0 GemvQ10 GEMV_Q1_0, gemm_q1_0 GemmQ10 GEMM_Q1_0 }
-                quantized { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; }
-                tensor { PlanesI8: gemm_q1_0_i8 GemmQ10I8 GEMM_Q1_0_I8; PlanesI16: gemm_q1_0_i16 GemmQ10I16 GEMM_Q1_0_I16; }
+                quantized { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; F16: 1, gemv_q1_0_f16 GemvQ10F16 GEMV_Q1_0_F16; }
+                tensor { PlanesI8: gemm_q1_0_i8 GemmQ10I8 GEMM_Q1_0_I8; PlanesI16: gemm_q1_0_i16 GemmQ10I16 GEMM_Q1_0_I16; F16: gemm_q1_0_f16 GemmQ10F16 GEMM_Q1_0_F16; }
                 persistent {
                     F32: 2, layers_q1_0 LayersQ10 LAYERS_Q1_0;
                     PlanesI16: 2, layers_q1_0_i16 LayersQ10I16 LAYERS_Q1_0_I16;
@@ -116,8 +116,8 @@ macro_rules! formats {
             Q2_0 {
                 embed { embed_q2_0 EmbedQ20 EMBED_Q2_0 }
                 product { 3: gemv_q2_0 GemvQ20 GEMV_Q2_0, gemm_q2_0 GemmQ20 GEMM_Q2_0 }
-                quantized { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; }
-                tensor { PlanesQ2I8: gemm_q2_0_i8 GemmQ20I8 GEMM_Q2_0_I8; PlanesQ2I16: gemm_q2_0_i16 GemmQ20I16 GEMM_Q2_0_I16; }
+                quantized { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; F16: 1, gemv_q2_0_f16 GemvQ20F16 GEMV_Q2_0_F16; }
+                tensor { PlanesQ2I8: gemm_q2_0_i8 GemmQ20I8 GEMM_Q2_0_I8; PlanesQ2I16: gemm_q2_0_i16 GemmQ20I16 GEMM_Q2_0_I16; F16: gemm_q2_0_f16 GemmQ20F16 GEMM_Q2_0_F16; }
                 persistent {
                     PlanesQ2I16: 2, layers_q2_0_i16 LayersQ20I16 LAYERS_Q2_0_I16;
                 }
@@ -154,8 +154,8 @@ macro_rules! formats {
             Q4_1 {
                 embed { embed_q4_1 EmbedQ41 EMBED_Q4_1 }
                 product { 3: gemv_q4_1 GemvQ41 GEMV_Q4_1, gemm_q4_1 GemmQ41 GEMM_Q4_1 }
-                quantized { I16: 2, gemv_q4_1_i16 GemvQ41I16 GEMV_Q4_1_I16; }
-                tensor { I16: gemm_q4_1_i16 GemmQ41I16 GEMM_Q4_1_I16; }
+                quantized { I16: 2, gemv_q4_1_i16 GemvQ41I16 GEMV_Q4_1_I16; F16: 1, gemv_q4_1_f16 GemvQ41F16 GEMV_Q4_1_F16; }
+                tensor { I16: gemm_q4_1_i16 GemmQ41I16 GEMM_Q4_1_I16; F16: gemm_q4_1_f16 GemmQ41F16 GEMM_Q4_1_F16; }
                 persistent { }
                 budget { none "a format without a family; as Q4_0, with an offset" }
                 stored {
@@ -166,8 +166,8 @@ macro_rules! formats {
             Q5_0 {
                 embed { embed_q5_0 EmbedQ50 EMBED_Q5_0 }
                 product { 3: gemv_q5_0 GemvQ50 GEMV_Q5_0, gemm_q5_0 GemmQ50 GEMM_Q5_0 }
-                quantized { I16: 2, gemv_q5_0_i16 GemvQ50I16 GEMV_Q5_0_I16; }
-                tensor { I16: gemm_q5_0_i16 GemmQ50I16 GEMM_Q5_0_I16; }
+                quantized { I16: 2, gemv_q5_0_i16 GemvQ50I16 GEMV_Q5_0_I16; F16: 1, gemv_q5_0_f16 GemvQ50F16 GEMV_Q5_0_F16; }
+                tensor { I16: gemm_q5_0_i16 GemmQ50I16 GEMM_Q5_0_I16; F16: gemm_q5_0_f16 GemmQ50F16 GEMM_Q5_0_F16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
@@ -178,8 +178,8 @@ macro_rules! formats {
             Q5_1 {
                 embed { embed_q5_1 EmbedQ51 EMBED_Q5_1 }
                 product { 3: gemv_q5_1 GemvQ51 GEMV_Q5_1, gemm_q5_1 GemmQ51 GEMM_Q5_1 }
-                quantized { I16: 2, gemv_q5_1_i16 GemvQ51I16 GEMV_Q5_1_I16; }
-                tensor { I16: gemm_q5_1_i16 GemmQ51I16 GEMM_Q5_1_I16; }
+                quantized { I16: 2, gemv_q5_1_i16 GemvQ51I16 GEMV_Q5_1_I16; F16: 1, gemv_q5_1_f16 GemvQ51F16 GEMV_Q5_1_F16; }
+                tensor { I16: gemm_q5_1_i16 GemmQ51I16 GEMM_Q5_1_I16; F16: gemm_q5_1_f16 GemmQ51F16 GEMM_Q5_1_F16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q5_K" }
                 stored {
@@ -205,8 +205,8 @@ macro_rules! formats {
             F8 {
                 embed { embed_f8 EmbedF8 EMBED_F8 }
                 product { 3: gemv_f8 GemvF8 GEMV_F8, gemm_f8 GemmF8 GEMM_F8 }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_f8_f16 GemvF8F16 GEMV_F8_F16; }
+                tensor { F16: gemm_f8_f16 GemmF8F16 GEMM_F8_F16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q8_0" }
                 stored {
@@ -219,8 +219,8 @@ macro_rules! formats {
             Q2_K {
                 embed { embed_q2_k EmbedQ2K EMBED_Q2_K }
                 product { 3: gemv_q2_k GemvQ2K GEMV_Q2_K, gemm_q2_k GemmQ2K GEMM_Q2_K }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_q2_k_f16 GemvQ2KF16 GEMV_Q2_K_F16; }
+                tensor { F16: gemm_q2_k_f16 GemmQ2KF16 GEMM_Q2_K_F16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q4_K" }
                 stored {
@@ -231,8 +231,8 @@ macro_rules! formats {
             Q3_K {
                 embed { embed_q3_k EmbedQ3K EMBED_Q3_K }
                 product { 3: gemv_q3_k GemvQ3K GEMV_Q3_K, gemm_q3_k GemmQ3K GEMM_Q3_K }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_q3_k_f16 GemvQ3KF16 GEMV_Q3_K_F16; }
+                tensor { F16: gemm_q3_k_f16 GemmQ3KF16 GEMM_Q3_K_F16; }
                 persistent { }
                 budget { none "formats without a family; nearest is Q4_K" }
                 stored {
@@ -283,8 +283,8 @@ macro_rules! formats {
             IQ4_NL {
                 embed { embed_iq4_nl EmbedIq4Nl EMBED_IQ4_NL }
                 product { 3: gemv_iq4_nl GemvIq4Nl GEMV_IQ4_NL, gemm_iq4_nl GemmIq4Nl GEMM_IQ4_NL }
-                quantized { I16: 2, gemv_iq4_nl_i16 GemvIq4NlI16 GEMV_IQ4_NL_I16; }
-                tensor { I16: gemm_iq4_nl_i16 GemmIq4NlI16 GEMM_IQ4_NL_I16; }
+                quantized { I16: 2, gemv_iq4_nl_i16 GemvIq4NlI16 GEMV_IQ4_NL_I16; F16: 1, gemv_iq4_nl_f16 GemvIq4NlF16 GEMV_IQ4_NL_F16; }
+                tensor { I16: gemm_iq4_nl_i16 GemmIq4NlI16 GEMM_IQ4_NL_I16; F16: gemm_iq4_nl_f16 GemmIq4NlF16 GEMM_IQ4_NL_F16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -295,8 +295,8 @@ macro_rules! formats {
             IQ4_XS {
                 embed { embed_iq4_xs EmbedIq4Xs EMBED_IQ4_XS }
                 product { 3: gemv_iq4_xs GemvIq4Xs GEMV_IQ4_XS, gemm_iq4_xs GemmIq4Xs GEMM_IQ4_XS }
-                quantized { I16: 2, gemv_iq4_xs_i16 GemvIq4XsI16 GEMV_IQ4_XS_I16; }
-                tensor { I16: gemm_iq4_xs_i16 GemmIq4XsI16 GEMM_IQ4_XS_I16; }
+                quantized { I16: 2, gemv_iq4_xs_i16 GemvIq4XsI16 GEMV_IQ4_XS_I16; F16: 1, gemv_iq4_xs_f16 GemvIq4XsF16 GEMV_IQ4_XS_F16; }
+                tensor { I16: gemm_iq4_xs_i16 GemmIq4XsI16 GEMM_IQ4_XS_I16; F16: gemm_iq4_xs_f16 GemmIq4XsF16 GEMM_IQ4_XS_F16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -307,8 +307,8 @@ macro_rules! formats {
             MXFP4 {
                 embed { embed_mxfp4 EmbedMxfp4 EMBED_MXFP4 }
                 product { 3: gemv_mxfp4 GemvMxfp4 GEMV_MXFP4, gemm_mxfp4 GemmMxfp4 GEMM_MXFP4 }
-                quantized { I16: 2, gemv_mxfp4_i16 GemvMxfp4I16 GEMV_MXFP4_I16; }
-                tensor { I16: gemm_mxfp4_i16 GemmMxfp4I16 GEMM_MXFP4_I16; }
+                quantized { I16: 2, gemv_mxfp4_i16 GemvMxfp4I16 GEMV_MXFP4_I16; F16: 1, gemv_mxfp4_f16 GemvMxfp4F16 GEMV_MXFP4_F16; }
+                tensor { I16: gemm_mxfp4_i16 GemmMxfp4I16 GEMM_MXFP4_I16; F16: gemm_mxfp4_f16 GemmMxfp4F16 GEMM_MXFP4_F16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -319,8 +319,8 @@ macro_rules! formats {
             NVFP4 {
                 embed { embed_nvfp4 EmbedNvfp4 EMBED_NVFP4 }
                 product { 3: gemv_nvfp4 GemvNvfp4 GEMV_NVFP4, gemm_nvfp4 GemmNvfp4 GEMM_NVFP4 }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_nvfp4_f16 GemvNvfp4F16 GEMV_NVFP4_F16; }
+                tensor { F16: gemm_nvfp4_f16 GemmNvfp4F16 GEMM_NVFP4_F16; }
                 persistent { }
                 budget { none "formats without a family; four bits by a table" }
                 stored {
@@ -333,8 +333,8 @@ macro_rules! formats {
             IQ3 {
                 embed { embed_iq3 EmbedIq3 EMBED_IQ3 }
                 product { 3: gemv_iq3 GemvIq3 GEMV_IQ3, gemm_iq3 GemmIq3 GEMM_IQ3 }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_iq3_f16 GemvIq3F16 GEMV_IQ3_F16; }
+                tensor { F16: gemm_iq3_f16 GemmIq3F16 GEMM_IQ3_F16; }
                 persistent { }
                 budget { none "formats without a family; places of a grid" }
                 stored {
@@ -347,8 +347,8 @@ macro_rules! formats {
             IQ2 {
                 embed { embed_iq2 EmbedIq2 EMBED_IQ2 }
                 product { 3: gemv_iq2 GemvIq2 GEMV_IQ2, gemm_iq2 GemmIq2 GEMM_IQ2 }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_iq2_f16 GemvIq2F16 GEMV_IQ2_F16; }
+                tensor { F16: gemm_iq2_f16 GemmIq2F16 GEMM_IQ2_F16; }
                 persistent { }
                 budget { none "formats without a family; places of a grid" }
                 stored {
@@ -363,8 +363,8 @@ macro_rules! formats {
             IQ1 {
                 embed { embed_iq1 EmbedIq1 EMBED_IQ1 }
                 product { 3: gemv_iq1 GemvIq1 GEMV_IQ1, gemm_iq1 GemmIq1 GEMM_IQ1 }
-                quantized { }
-                tensor { }
+                quantized { F16: 1, gemv_iq1_f16 GemvIq1F16 GEMV_IQ1_F16; }
+                tensor { F16: gemm_iq1_f16 GemmIq1F16 GEMM_IQ1_F16; }
                 persistent { }
                 budget { none "formats without a family; places of a grid" }
                 stored {

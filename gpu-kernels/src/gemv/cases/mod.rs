@@ -65,6 +65,8 @@ const SPILLED_BY_MANY: &[(&str, u32)] = &[
     ("gemm_f16_f16", 12),
     ("gemm_bf16_f16", 44),
     ("gemm_q4_0_f16", 20),
+    ("gemm_q4_1_f16", 20),
+    ("gemm_q5_1_f16", 8),
     ("gemm_q8_0_f16", 16),
     ("gemm_q4_k_f16", 16),
     ("gemm_q6_k_f16", 56),

@@ -49,7 +49,7 @@ impl<F: Halves> Loaded<F> {
         unsafe {
             let codes = F::unit(row, record, u);
             if F::SCALED {
-                F::scales(Keeping(row, &numbers), record, u);
+                F::scales_of(Keeping(row, &numbers), record, u, &codes);
             }
             Loaded { u, codes, numbers }
         }
@@ -60,7 +60,7 @@ impl<F: Halves> Loaded<F> {
     pub unsafe fn scale(&self, record: &Record) -> F::Scale {
         self.numbers.again();
         // SAFETY: as when it was loaded.
-        F::scale(unsafe { F::scales(Kept(&self.numbers), record, self.u) })
+        F::scale(unsafe { F::scales_of(Kept(&self.numbers), record, self.u, &self.codes) })
     }
 
     /// Weights `8 * v` to `8 * v + 7`.
