@@ -279,6 +279,7 @@ fn ox_17_a_row_that_lies_beyond_four_gibibytes() {
         chosen: warpsmith_device::DeviceSlice::empty(),
         y: &mut y,
         next: None,
+        quantized: None,
         vocab,
         cols,
         stride: cols,

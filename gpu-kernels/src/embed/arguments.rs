@@ -13,13 +13,15 @@ macro_rules! arguments {
             next_weight: (In<f32>),
             y: (Out<f32>),
             half: (Out<f16>),
-            scaled: (Out<f32>),
+            scaled: (InOut<f32>),
             next_sums: (Out<f32>),
+            quantized: (Out<U32x4>),
             vocab: (u32),
             cols: (u32),
             stride: (u32),
             block_units: (u32),
             choices: (u32),
+            quant_format: (u32),
             flags: (u32),
         }
     };

@@ -1,10 +1,11 @@
 //! The cases of embeddings.
 
 use super::{Embed, parts, reference};
-use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, refused, why};
+use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, refused, same, why};
 use crate::format::{Format, Layout};
+use crate::gemv::{QuantFormat, Quantize};
 use crate::state::{CHOSEN, Column};
-use warpsmith_device::Kernel;
+use warpsmith_device::{Kernel, U32x4};
 
 /// The row of a token, by the format of the table.
 pub struct Embeddings;
@@ -37,7 +38,7 @@ impl Operation for Embeddings {
     }
 
     fn sizes(_: Format) -> NamedSizes {
-        &[("vocab", 64), ("cols", 1024), ("token", 7), ("next", 0)]
+        &[("vocab", 64), ("cols", 1024), ("token", 7), ("next", 0), ("quantized", 0)]
     }
 
     fn shapes(format: Format) -> Vec<Vec<usize>> {
@@ -45,14 +46,17 @@ impl Operation for Embeddings {
         let cols = if format.is_dense() { vec![1, 37, 512] } else { [1, 3, 17].map(|b| b * block).to_vec() };
         // Tokens: the first, the last, one past the table, and one that wraps when it is multiplied.
         let tokens = [(0, 0), (4, 1), (5, 1), (u32::MAX as usize, 0)];
-        let mut all: Vec<_> = cols.iter().flat_map(|c| tokens.map(|(token, next)| vec![5, *c, token, next])).collect();
-        // More than a block of threads.
-        all.push(vec![2, 4352, 1, 1]);
+        let mut all: Vec<_> = cols.iter().flat_map(|c| tokens.map(|(token, next)| vec![5, *c, token, next, 0])).collect();
+        // More than a block of threads, as every kind of quantized activations; a block's last warps have nothing to quantize.
+        all.extend((0..=QuantFormat::ALL.len()).map(|quantized| vec![2, 1280, 1, 1, quantized]));
+        // What a token past the table gives is quantized too.
+        all.push(vec![2, 256, 2, 1, 6]);
         all
     }
 
     fn run<B: Bench>(format: Format, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        let [vocab, cols, token, next] = shape.sizes(["vocab", "cols", "token", "next"])?;
+        let [vocab, cols, token, next, quantized] = shape.sizes(["vocab", "cols", "token", "next", "quantized"])?;
+        let quant_format = QuantFormat::numbered(quantized as u32);
         let t = Tensor::random(rng, format, vocab, cols);
         let table = format.decode(&t.bytes, vocab, cols).map_err(refused)?;
         let records = bench.upload(&format.repack(&t.bytes, vocab, cols).map_err(refused)?)?;
@@ -71,6 +75,8 @@ impl Operation for Embeddings {
         let next_weight = bench.upload(&weight)?;
         let next_of = next.then_some((&*next_weight, &mut *scaled, &mut *sums));
         let (vocab, cols32) = (vocab as u32, cols as u32);
+        let vectors = quant_format.map_or(0, |f| f.len(cols as u32) as usize);
+        let mut quantized = bench.output(3 * vectors)?;
         let embed = Embed {
             format,
             table: &records,
@@ -78,11 +84,20 @@ impl Operation for Embeddings {
             chosen: &chosen,
             y: &mut y,
             next: next_of,
+            quantized: quant_format.map(|f| (f, &mut *quantized)),
             vocab,
             cols: cols32,
             stride: stride as u32,
         };
         embed.launch(bench)?;
+        if let Some(format) = quant_format {
+            // What a launch that does nothing else makes of it.
+            let mut wanted = bench.output(3 * vectors)?;
+            Quantize::new(format, &scaled, &mut wanted, cols as u32).columns(3, stride as u32).launch(bench)?;
+            let words = |v: Vec<U32x4>| v.into_iter().flat_map(|v| v.0).collect::<Vec<_>>();
+            let (got, want) = (words(bench.read(&quantized)?), words(bench.read(&wanted)?));
+            same(&got, &want).map_err(|e| Failure::Wrong(format!("{format:?}: {e}")))?;
+        }
         let (y, scaled, sums) = (bench.read(&y)?, bench.read(&scaled)?, bench.read(&sums)?);
         let mut wanted = vec![f32::NAN; 3 * stride];
         let mut wanted_scaled = wanted.clone();

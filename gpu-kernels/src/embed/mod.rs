@@ -8,10 +8,12 @@
 //! | `chosen`, `choices` | u32 `[choices]`: the tokens that columns with [`CHOSEN`](crate::state::CHOSEN) name by their place; a place that is not there is an unknown token |
 //! | `half` | with the flag [`HALF`]: f16, laid out as `y`, which is then not written: the weights, rounded to nearest even |
 //! | `next_weight`, `scaled`, `next_sums` | with the flag [`NEXT`]: what the norm before the first product needs, as in [`gemv`](crate::gemv); [`parts`] sums a column |
+//! | `quantized`, `quant_format` | `scaled` as [quantized activations](crate::gemv::quant_format), with [`NEXT`], unless `quant_format` is 0 |
 //!
 //! With the flag [`ROWS`] column `n` is row `n`, and `columns` is not read: [`Dequantize`] decodes a matrix so.
 //!
-//! A thread takes 32 elements. A token at or past `vocab` gives NaN throughout: the host refuses it
+//! A thread takes 32 elements; without [`ROWS`] only the first [`READERS`] of a block do, so that all of its warps round what few
+//! have read. A token at or past `vocab` gives NaN throughout: the host refuses it
 //! before, and no row of the table stands in for it in any case. [`Embed`] picks the entry point.
 
 #[macro_use]
@@ -33,10 +35,13 @@ pub const MAX_ROWS: u32 = 65535;
 /// Threads of a block.
 pub const THREADS: u32 = 128;
 
-/// Blocks along a row, and so the parts of its sum of squares that [`NEXT`] gives.
+/// Threads of a block that take elements of a column.
+pub const READERS: u32 = 16;
+
+/// Blocks along a row of a column, and so the parts of its sum of squares that [`NEXT`] gives.
 #[must_use]
 pub fn parts(cols: u32) -> u32 {
-    cols.div_ceil(UNIT as u32).div_ceil(THREADS)
+    cols.div_ceil(UNIT as u32).div_ceil(READERS)
 }
 
 /// The definition: a row of the decoded table.
@@ -48,11 +53,16 @@ pub fn reference(table: &[f32], token: usize, cols: usize) -> Vec<f32> {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
-    use super::{HALF, NEXT, ROWS, THREADS};
+    use super::{HALF, NEXT, READERS, ROWS, THREADS};
     use crate::format::{
         decode::{Decode, QUADS},
         record::{InMemory, UNIT},
     };
+    use crate::gemv::{
+        quant_format::{I8, NONE, group, planes, planes_of},
+        quantizer::{quantize_planes, unit},
+    };
+    use crate::load::{Source, again, lane, warp_index};
     use crate::state::CHOSEN;
     use warpsmith_device::{convert::pack_f16x2, prelude::*, shared::Shared, static_for};
 
@@ -105,17 +115,43 @@ mod frame {
         }
     }
 
+    /// Quantizes the elements of a column that the block has written to `scaled`: those of [`READERS`] threads, from `first` on.
+    ///
+    /// All threads of the block make this call.
+    #[device]
+    unsafe fn quantize(a: &super::arguments::Arguments, column: usize, first: usize) {
+        let values: Source = a.scaled.from(column * a.stride as usize).into();
+        let (cols, size) = (a.cols as usize, group(a.quant_format) as usize);
+        // Each warp has a quarter of them.
+        const EACH: usize = READERS as usize * UNIT / (THREADS as usize / 32);
+        let mut at = first + warp_index() * EACH;
+        let end = again((at + EACH).min(cols) as u32) as usize;
+        while at < end {
+            if a.quant_format >= I8 {
+                let v = if at + lane() < cols { values.at(at + lane()) } else { 0.0 };
+                unit(a.quant_format, a.quantized, column, a.cols, at / size, v);
+            } else {
+                let (bytes, bits) = planes_of(a.quant_format);
+                let to = a.quantized.from(column * planes::len(a.cols, bytes) as usize);
+                quantize_planes::<true>(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, at / size);
+            }
+            at += size;
+        }
+    }
+
     #[device]
     pub unsafe fn run<F: Decode>(a: &super::arguments::Arguments, scratch: Shared<f32>) {
         grid::launch_dependents();
         let cols = a.cols as usize;
         let record = F::record(cols, a.block_units);
-        let u = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;
+        let readers = if a.flags & ROWS != 0 { THREADS } else { READERS } as usize;
+        let (mine, first) = (thread::idx_x() as usize, block::idx_x() as usize * readers);
+        let u = first + mine;
         let column = block::idx_y() as usize;
         let token = if a.flags & ROWS != 0 { column as u32 } else { fed(a, a.columns.at(column).token) };
         let row = column * a.stride as usize;
         let mut squares = 0.0;
-        if u < record.units {
+        if mine < readers && u < record.units {
             let known = token < a.vocab;
             // An unknown token reads the first row and drops it.
             let memory = InMemory(a.table.from(if known { token as usize * record.vectors } else { 0 }));
@@ -147,7 +183,7 @@ mod frame {
                                 w[i] *= a.next_weight.from(first).at(4 * q + i);
                             }
                         }
-                        put::<F>(a.scaled.from(to), 4 * q, left - 4 * q, w);
+                        put::<F>(a.scaled.from(to).into(), 4 * q, left - 4 * q, w);
                     }
                 }
             });
@@ -156,6 +192,11 @@ mod frame {
             let sum = block_reduce::sum_f32(squares, scratch);
             if thread::idx_x() == 0 {
                 a.next_sums.set(column * grid::dim_x() as usize + block::idx_x() as usize, sum);
+            }
+            // All have written, as all have summed.
+            if a.quant_format != NONE {
+                sync::block();
+                quantize(a, column, first * UNIT);
             }
         }
     }
@@ -177,8 +218,11 @@ macro_rules! entry {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                let columns = if self.flags & ROWS != 0 { self.vocab.into() } else { self.columns.len() as u64 };
-                Geometry::grid(parts(self.cols), columns, 1u32)
+                if self.flags & ROWS != 0 {
+                    let blocks = self.cols.div_ceil(UNIT as u32).div_ceil(THREADS);
+                    return Geometry::grid(blocks, u64::from(self.vocab), 1u32);
+                }
+                Geometry::grid(parts(self.cols), self.columns.len() as u64, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
                 launch::check::<format::$F>(Self::META, &self.seen())
@@ -203,7 +247,7 @@ mod launch {
     use super::arguments::{Given, Seen};
     use super::*;
     use crate::format::{Format, Layout, decode::Decode};
-    use crate::gemv::check_weights;
+    use crate::gemv::{QuantFormat, check_weights};
     use crate::state;
 
     /// The contract that all entry points share.
@@ -240,6 +284,16 @@ mod launch {
             let sums = s.columns.len() as u64 * u64::from(parts(s.cols));
             contract::at_least(m, "next_sums", s.next_sums.len(), (sums, "columns * parts"))?;
         }
+        if s.quant_format != 0 {
+            let known = QuantFormat::numbered(s.quant_format).filter(|_| s.flags & NEXT != 0);
+            let format = known.ok_or_else(|| {
+                let expected = "0 or, with NEXT, a format of quantized activations";
+                contract::error(m, "quant_format", expected, s.quant_format)
+            })?;
+            contract::multiple_of(m, "cols", s.cols, format.block())?;
+            let vectors = columns as u64 * format.len(s.cols);
+            contract::at_least(m, "quantized", s.quantized.len(), (vectors, "all columns"))?;
+        }
         Ok(())
     }
 
@@ -257,6 +311,8 @@ mod launch {
         pub y: &'a mut DeviceSlice<f32>,
         /// What the norm before the next product needs: its weight, `scaled` (laid out as `y`) and [`parts`] sums a column.
         pub next: Option<(&'a DeviceSlice<f32>, &'a mut DeviceSlice<f32>, &'a mut DeviceSlice<f32>)>,
+        /// With that, `scaled` as quantized activations: which, and where to, one column behind the other.
+        pub quantized: Option<(QuantFormat, &'a mut DeviceSlice<U32x4>)>,
         /// Rows of the table.
         pub vocab: u32,
         /// Columns of the table.
@@ -271,7 +327,9 @@ mod launch {
         /// # Errors
         /// What the launcher reports, a broken contract first of all.
         pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
-            let Embed { format, table, columns, chosen, y, next, vocab, cols, stride } = self;
+            let Embed { format, table, columns, chosen, y, next, quantized, vocab, cols, stride } = self;
+            let (quant_format, quantized) =
+                quantized.map_or((0, DeviceSlice::empty_mut()), |(format, to)| (format as u32, to));
             let choices = chosen.len() as u32;
             let flags = if next.is_some() { NEXT } else { 0 };
             let (next_weight, scaled, next_sums) =
@@ -287,11 +345,13 @@ mod launch {
                 half,
                 scaled,
                 next_sums,
+                quantized,
                 vocab,
                 cols,
                 stride,
                 block_units,
                 choices,
+                quant_format,
                 flags,
             }
             .launch(format, launcher)
@@ -353,11 +413,13 @@ mod launch {
                     half: now_half,
                     scaled: DeviceSlice::empty_mut(),
                     next_sums: DeviceSlice::empty_mut(),
+                    quantized: DeviceSlice::empty_mut(),
                     vocab,
                     cols,
                     stride,
                     block_units: format.block_units(),
                     choices: 0,
+                    quant_format: 0,
                     flags,
                 }
                 .launch(format, launcher)?;
@@ -411,7 +473,7 @@ mod tests {
     #[test]
     fn contract_names_the_argument() {
         // SAFETY: nothing is launched, so nothing reads or writes the memory.
-        let with_choices = |choices, table, y, columns, cols, stride, flags| unsafe {
+        let with_all = |choices, table, y, columns, cols, stride, quant_format, flags| unsafe {
             EmbedQ40 {
                 table: DeviceSlice::from_raw(0x1000, table),
                 columns: DeviceSlice::from_raw(0x4000, columns),
@@ -421,15 +483,19 @@ mod tests {
                 half: DeviceSlice::from_raw_mut(0xB000, y),
                 scaled: DeviceSlice::from_raw_mut(0x9000, y),
                 next_sums: DeviceSlice::from_raw_mut(0xA000, 2),
+                quantized: DeviceSlice::from_raw_mut(0xE000, 20),
                 vocab: 3,
                 cols,
                 stride,
                 block_units: 0,
                 choices,
+                quant_format,
                 flags,
             }
             .check()
         };
+        let with_choices =
+            |choices, table, y, columns, cols, stride, flags| with_all(choices, table, y, columns, cols, stride, 0, flags);
         let launch = |table, y, columns, cols, stride, flags| with_choices(2, table, y, columns, cols, stride, flags);
         assert_eq!(with_choices(3, 9, 64, 1, 64, 64, 0).unwrap_err().argument, "chosen");
         // A record of two units is two vectors of codes and one of scales.
@@ -443,6 +509,12 @@ mod tests {
         assert_eq!(launch(9, 256, 3, 64, 64, NEXT).unwrap_err().argument, "next_sums");
         assert_eq!(launch(9, 64, 1, 64, 64, 1).unwrap_err().argument, "flags");
         assert_eq!(launch(9, 64, 1, 64, 64, HALF).unwrap_err().argument, "flags");
+        // Five vectors for each two units of bytes, or for each one of two bytes.
+        let quantized = |columns, quant_format, flags| with_all(2, 9, 128, columns, 64, 64, quant_format, flags);
+        assert!(quantized(2, 5, NEXT).is_ok() && quantized(2, 6, NEXT).is_ok());
+        assert_eq!(quantized(2, 5, 0).unwrap_err().argument, "quant_format");
+        assert_eq!(quantized(2, 8, NEXT).unwrap_err().argument, "quant_format");
+        assert_eq!(quantized(2, 1, NEXT).unwrap_err().argument, "cols");
         // Three rows, whatever the columns.
         assert!(launch(9, 192, 0, 64, 64, ROWS).is_ok());
         assert_eq!(launch(9, 191, 9, 64, 64, ROWS).unwrap_err().argument, "y");

@@ -232,17 +232,26 @@ impl OutputQuantizer {
         }
     }
 
-    /// Unit `u` of a column of `cols` elements, in bytes or f16; lane `l` has element `l` of it, or 0 behind the last.
+    /// As [`unit`], to where they go.
     ///
     /// All lanes of the warp make this call.
     #[device]
     pub unsafe fn unit(self, column: usize, cols: u32, u: usize, v: f32) {
-        if self.quant_format == F16 {
-            let to = self.to.from(column * half::len(cols) as usize);
-            return round_unit(v, to, u, cols.div_ceil(half::UNIT) as usize);
-        }
-        let bytes = if self.quant_format == I16 { 2 } else { 1 };
-        let to = self.to.from(column * int8::len(cols, bytes) as usize);
-        quantize_unit(bytes, v, to, u);
+        unit(self.quant_format, self.to, column, cols, u, v);
     }
+}
+
+/// Unit `u` of a column of `cols` elements, in bytes or f16 by the number of their format; lane `l` has element `l` of it, or 0 behind
+/// the last. Those of all columns begin at `to`.
+///
+/// All lanes of the warp make this call.
+#[device]
+pub unsafe fn unit(quant_format: u32, to: Out<U32x4>, column: usize, cols: u32, u: usize, v: f32) {
+    if quant_format == F16 {
+        let to = to.from(column * half::len(cols) as usize);
+        return round_unit(v, to, u, cols.div_ceil(half::UNIT) as usize);
+    }
+    let bytes = if quant_format == I16 { 2 } else { 1 };
+    let to = to.from(column * int8::len(cols, bytes) as usize);
+    quantize_unit(bytes, v, to, u);
 }

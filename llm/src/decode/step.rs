@@ -144,20 +144,23 @@ impl Step<'_> {
         quantized.clear();
         self.parts = embed::parts(table.cols);
         let scale = self.config.architecture.scaled_embeddings().then(|| (self.config.hidden as f32).sqrt());
+        let wanted = weights.layers.first().and_then(|first| self.choice.wanted(&first.qkv.stacks));
+        let normed = scale.is_none() && !layer_norm;
+        let (_, _, written) = quantized.pass(wanted.filter(|_| normed));
         Embed {
             format: table.format,
             table: table.records(),
             columns: &columns[..self.shape.columns],
             chosen: next,
             y: x,
-            next: if scale.is_none() && !layer_norm { Some((weight, &mut *scaled, &mut *sums)) } else { None },
+            next: if normed { Some((weight, &mut *scaled, &mut *sums)) } else { None },
+            quantized: written.map(|to| (to.format, to.quantized)),
             vocab: table.rows(),
             cols: table.cols,
             stride: sizes.hidden as u32,
         }
         .launch(on)?;
         if layer_norm {
-            let wanted = weights.layers.first().and_then(|first| self.choice.wanted(&first.qkv.stacks));
             return self.layer_norm_of_embeddings(on, norm, wanted);
         }
         let Some(scale) = scale else { return Ok(()) };
