@@ -25,8 +25,8 @@
 //! What changes from token to token (token, position, length) is read from device memory:
 //! [`state`]. Everything else is a launch argument, checked by the kernel's contract.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-// Functions of a kernel are inlined before LLVM runs, up to this many calls: layers in one launch have those of a product and of attention.
-#![recursion_limit = "2048"]
+// Functions of a kernel are inlined before LLVM runs, up to this many calls: layers in one launch have those of attention and of the products of all formats.
+#![recursion_limit = "16384"]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, f16))]
 
 pub mod activation;

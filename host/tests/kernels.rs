@@ -33,13 +33,13 @@ const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gpu-kernels/tests
 fn a_layer_of_more_blocks_than_fit_is_refused() {
     use gpu_kernels::cases::{Failure, Subject};
     let case = Subject::Layers {
-        instance: gpu_kernels::persistent::Instance::LayersQ10,
+        instance: gpu_kernels::persistent::Instance::LayersF32,
         format: gpu_kernels::format::Format::Q1_0,
     }
     .parse("blocks=1000000")
     .unwrap();
     let Err(Failure::Launch(text)) = case.run(&mut machine::Gpu::new()) else { panic!("it was launched") };
-    assert!(text.contains("layers_q1_0: 1000000 blocks in a cooperative launch, and "), "{text}");
+    assert!(text.contains("layers_f32: 1000000 blocks in a cooperative launch, and "), "{text}");
 }
 
 /// The kernels that this crate embeds are those that the kernels crate lists, argument by argument.

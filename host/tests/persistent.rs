@@ -8,6 +8,7 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
+use gpu_kernels::gemv::choose;
 use warpsmith_host::decode::{Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model};
 use warpsmith_host::decode::{Sequence, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::driver::software::{self, Checks};
@@ -24,6 +25,12 @@ fn session(model: &Model, options: DecoderOptions) -> Session {
 /// other codes, one of these does nothing but make them, which a launch of the product before does else.
 type Kind = (Synthetic, Activations, usize, usize);
 
+/// The file's order: embedding, then of each layer queries, keys, values, output, gate, up, down.
+fn by_matrix(layers: &[[Format; 7]]) -> Synthetic {
+    let formats = [vec![Format::Q6_K], layers.concat()].concat();
+    Synthetic { layers: layers.len(), ..tiny_model(&formats) }
+}
+
 fn tiny_model(formats: &[Format]) -> Synthetic {
     Synthetic {
         layers: 2,
@@ -35,16 +42,23 @@ fn tiny_model(formats: &[Format]) -> Synthetic {
     }
 }
 
+/// Launches of so many layers, if they are not done in few: of queries, keys and values, neighbours of equal format are one.
+fn apart(kind: &Synthetic, layers: usize) -> usize {
+    if layers < kind.layers {
+        return 5 * layers;
+    }
+    let formats: Vec<Format> = kind.formats.iter().copied().cycle().skip(1).take(7 * layers).collect();
+    formats.chunks(7).map(|f| 5 + usize::from(f[0] != f[1]) + usize::from(f[1] != f[2])).sum()
+}
+
 /// Models of every kind.
 fn models() -> Vec<Kind> {
-    use Activations::{F32, Int16};
+    use Activations::{F32, Int8, Int16};
     let of = |f| tiny_model(&[f]);
-    // The file's order: embedding, then of each layer queries, keys, values, output, gate, up, down.
-    let by_layer = |layers: &[Format]| {
-        let formats: Vec<Format> = layers.iter().flat_map(|f| [*f; 7]).collect();
-        Synthetic { layers: layers.len(), ..tiny_model(&[vec![Format::Q6_K], formats].concat()) }
-    };
-    let (q1_0, q8_0, q4_0) = (Format::Q1_0, Format::Q8_0, Format::Q4_0);
+    let by_layer = |layers: &[Format]| by_matrix(&layers.iter().map(|f| [*f; 7]).collect::<Vec<_>>());
+    let (q1_0, q8_0, q4_0, q4_k, q6_k) = (Format::Q1_0, Format::Q8_0, Format::Q4_0, Format::Q4_K, Format::Q6_K);
+    // As files of Q4_K_M have some of them.
+    let more_bits = [q4_k, q4_k, q6_k, q4_k, q4_k, q4_k, q6_k];
     vec![
         (of(q1_0), F32, 2, 1),
         (Synthetic { layers: 3, ..of(q1_0) }, Int16, 3, 1),
@@ -52,7 +66,15 @@ fn models() -> Vec<Kind> {
         (Synthetic { architecture: "llama", rope_freqs: true, tied: true, ..of(Format::TQ2_0) }, Int16, 2, 1),
         (Synthetic { architecture: "qwen2", window: 3, kv_heads: 1, ..of(q8_0) }, F32, 2, 1),
         (Synthetic { architecture: "qwen2", kv_heads: 1, ..of(q8_0) }, Int16, 2, 1),
-        (of(Format::Q4_K), Int16, 2, 1),
+        (of(q4_k), Int16, 2, 1),
+        (of(Format::Q5_K), Int8, 2, 1),
+        (Synthetic { architecture: "qwen2", ..of(q1_0) }, Int8, 2, 1),
+        (of(Format::PTQ1_0), Int8, 2, 1),
+        (of(Format::IQ4_XS), Int8, 2, 1),
+        // Layers of several formats, in one launch with others.
+        (by_matrix(&[more_bits, [q4_k; 7], more_bits]), Int16, 3, 1),
+        (Synthetic { architecture: "qwen2", ..by_matrix(&[[q4_k; 7], more_bits]) }, Int8, 2, 1),
+        (by_matrix(&[[Format::Q3_K, Format::IQ2_XS, Format::F16, q6_k, q4_0, q4_0, q8_0]]), F32, 1, 1),
         (
             Synthetic { hidden: 100, feed_forward: 36, heads: 3, kv_heads: 1, head_dim: 128, ..of(Format::F16) },
             Int16,
@@ -64,10 +86,10 @@ fn models() -> Vec<Kind> {
         // Layers of two formats take turns; codes are made anew where they are of another kind.
         (by_layer(&[q8_0, q8_0, q1_0, Format::F16, q8_0]), Int16, 5, 5),
         // There is no kernel for a layer between two others; the output projection, in Q6_K, wants other codes than the last one.
-        (by_layer(&[q1_0, Format::Q2_K, q1_0]), Int16, 2, 3),
-        // Values in a format of their own are a launch of their own.
-        (Synthetic { layers: 1, ..tiny_model(&[vec![q4_0; 3], vec![q8_0], vec![q4_0; 5]].concat()) }, F32, 0, 0),
-        (of(Format::Q2_K), F32, 0, 0),
+        (by_matrix(&[[q1_0; 7], [q1_0, q1_0, q1_0, q8_0, q1_0, q1_0, q1_0], [q1_0; 7]]), Int16, 2, 3),
+        // Gates and ups of two formats are launches of their own.
+        (by_matrix(&[[q4_0, q4_0, q4_0, q4_0, q4_0, q8_0, q4_0]]), F32, 0, 0),
+        (of(Format::Q2_K), F32, 2, 1),
     ]
 }
 
@@ -83,7 +105,7 @@ fn layers_in_one_launch_have_the_bits_of_five_launches_each() {
         for s in &one {
             assert_eq!(s.persistent_layers(), layers, "{kind:?} {activations}");
             assert!(s.persistent_launches() <= launches, "{kind:?} {activations}");
-            let all = five.launches_per_step() - 5 * layers + launches;
+            let all = five.launches_per_step() - apart(&kind, layers) + launches;
             assert_eq!(s.launches_per_step(), all, "{kind:?} {activations}");
         }
         for p in 0..4 {
@@ -126,17 +148,20 @@ fn what_is_not_done_in_one_launch_says_why() {
         let model = load(&Synthetic { layers: 1, ..tiny_model(formats) }.file());
         session(&model, options(Mode::Eager, activations, true)).not_persistent()
     };
-    let (q4_0, q8_0) = (Format::Q4_0, Format::Q8_0);
-    assert_eq!(why(&[q8_0], Activations::Int16), None);
-    let values = why(&[q4_0, q4_0, q4_0, q8_0, q4_0, q4_0, q4_0, q4_0], Activations::F32).unwrap();
-    assert!(
-        values.starts_with("layer 0: queries, keys and values, or gates and ups, are in several formats"),
-        "{values}"
-    );
-    let down = why(&[q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q4_0], Activations::Int16).unwrap();
-    assert!(down.starts_with("layer 0: Q8_0 times int16 beside Q4_0 times int16"), "{down}");
-    let none = why(&[Format::Q2_K], Activations::Int16).unwrap();
-    assert_eq!(none, "layer 0: no kernel does layers of Q2_K times f32 in one launch");
+    let (q4_0, q8_0, q1_0) = (Format::Q4_0, Format::Q8_0, Format::Q1_0);
+    for format in Format::ALL {
+        let activations = [Activations::F32, Activations::Int16, Activations::Int8];
+        // But what is multiplied in f16, for want of bytes.
+        for a in activations.into_iter().filter(|a| choose(format, *a) != Activations::F16) {
+            assert_eq!(why(&[format], a), None, "{format} {a}");
+        }
+    }
+    let ups = why(&[q4_0, q4_0, q4_0, q4_0, q4_0, q4_0, q8_0, q4_0], Activations::F32).unwrap();
+    assert_eq!(ups, "layer 0: gates and ups are in several formats, each a launch of its own");
+    let down = why(&[q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q1_0], Activations::Int16).unwrap();
+    assert!(down.starts_with("layer 0: Q8_0 times int16 beside Q1_0 times int16"), "{down}");
+    let none = why(&[q8_0], Activations::F16).unwrap();
+    assert_eq!(none, "layer 0: no kernel does layers of Q8_0 times f16 in one launch");
     let heads = load(&Synthetic { layers: 1, head_dim: 96, ..tiny_model(&[q8_0]) }.file());
     let heads = session(&heads, options(Mode::Eager, Activations::F32, true)).not_persistent().unwrap();
     assert!(heads.starts_with("layer 0: heads of 96 elements"), "{heads}");

@@ -199,7 +199,7 @@ fn add_scaled<F: Decode, const R: usize, const N: usize>(
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn products<F: Decode, const R: usize, const N: usize, const UNITS: usize>(
+pub unsafe fn products<F: Decode, const R: usize, const N: usize, const UNITS: usize>(
     a: &Args,
     record: &Record,
     rows: [usize; R],
@@ -351,24 +351,48 @@ pub unsafe fn begin<F: Decode>(a: &Args) {
 #[device]
 pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role: impl Role, xs: Shared<F32x4>) {
     let record = F::record(a.cols, a.block_units);
-    let group = thread::idx_x() as usize >> record.lanes_log2;
-    let groups = THREADS >> record.lanes_log2;
-    let swiglu = a.epilogue.has(SWIGLU);
     let mut column = if N == 1 { 0 } else { role.column() as usize * COLUMNS };
     // Its column of `x`, its weights, and the number of the first row of these.
     let (mut input, mut of_column, mut first_row) = (column, *a, 0);
     if N == 1
         && let Some(experts) = a.experts
     {
-        first_row = experts.matrix(role.column()) as usize * (a.rows << u32::from(swiglu));
+        first_row = experts.matrix(role.column()) as usize * (a.rows << u32::from(a.epilogue.has(SWIGLU)));
         of_column.weights = a.weights.from(first_row * record.vectors);
         (column, input) = (role.column() as usize, experts.input(role.column()) as usize);
     }
+    let rows = rows_of_role(a, &record, role);
+    let acc = products::<F, ROWS, N, UNITS>(&of_column, &record, rows, input, xs);
+    finish::<N>(a, role, &record, (column, input, first_row), &acc, xs);
+}
+
+/// The rows of weights of a thread's group.
+#[inline(always)]
+pub fn rows_of_role(a: &Args, record: &Record, role: impl Role) -> [usize; ROWS] {
+    let group = thread::idx_x() as usize >> record.lanes_log2;
+    let groups = THREADS >> record.lanes_log2;
+    let outputs = if a.epilogue.has(SWIGLU) { groups } else { groups * ROWS };
+    rows_of(a, role.block() as usize * outputs, group)
+}
+
+/// The outputs of a block whose groups have `acc` each, in whatever format their weights were, of `column` and those behind it, which
+/// `input` and those behind it are multiplied for, with rows from `first_row` on among those of all matrices. `xs` is as for [`run`].
+///
+/// All threads of the block make this call.
+#[device]
+pub unsafe fn finish<const N: usize>(
+    a: &Args,
+    role: impl Role,
+    record: &Record,
+    (column, input, first_row): (usize, usize, usize),
+    acc: &[[f32; N]; ROWS],
+    xs: Shared<F32x4>,
+) {
+    let group = thread::idx_x() as usize >> record.lanes_log2;
+    let groups = THREADS >> record.lanes_log2;
+    let swiglu = a.epilogue.has(SWIGLU);
     let outputs = if swiglu { groups } else { groups * ROWS };
     let first = role.block() as usize * outputs;
-    let rows = rows_of(a, first, group);
-    let acc = products::<F, ROWS, N, UNITS>(&of_column, &record, rows, input, xs);
-
     // The sums of all groups, `[row][group][column]`, and behind them a factor for each column.
     let sums = xs.cast::<f32>();
     let factors = ROWS * groups * N;

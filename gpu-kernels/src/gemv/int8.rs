@@ -46,7 +46,7 @@ use crate::load::{lane, warp_index};
 use warpsmith_device::prelude::*;
 
 /// Rows of weights that a warp takes.
-const ROWS: usize = 4;
+pub(crate) const ROWS: usize = 4;
 /// Warps of a block of threads, each with its own rows; with [`SWIGLU`](super::SWIGLU) up to twice as many.
 const WARPS: usize = 8;
 /// Threads of a block without that.
@@ -227,6 +227,14 @@ pub(crate) mod frame {
     /// A block's outputs, by way of `sums`.
     #[device]
     pub unsafe fn product<F: Packed, const BYTES: usize>(given: impl Given, sums: Shared<f32>) {
+        let (acc, zero, a) = lanes::<F, BYTES>(given);
+        finish(&a, given.role(), zero, &acc, sums);
+    }
+
+    /// What the thread's lane has of each of its warp's rows; 0, which the assembler does not know to be that; and the arguments, found
+    /// anew.
+    #[device]
+    pub unsafe fn lanes<F: Packed, const BYTES: usize>(given: impl Given) -> ([f32; ROWS], u32, Args) {
         let (a, role) = (given.args(), given.role());
         // Where rows of the first matrix and column are. SAFETY: the caller's promise: they are there.
         let find = |a: &Args, place: Place, threads: u32| unsafe {
@@ -290,6 +298,12 @@ pub(crate) mod frame {
                 u += 32;
             }
         }
+        (acc, zero, a)
+    }
+
+    /// The outputs of a block whose lanes have `acc` each, in whatever format their weights were, by way of `sums`; `zero` is 0.
+    #[device]
+    pub unsafe fn finish(a: &Args, role: impl Role, zero: u32, acc: &[f32; ROWS], sums: Shared<f32>) {
         let place = Place { block: role.again().block + zero, ..role.again() };
         let thread = place.thread as usize;
         let block_rows = (role.threads() + zero) / THREADS_A_ROW;

@@ -1,6 +1,9 @@
 //! What all entry points ask for, of their arguments and of each layer's weights.
 
-use super::{HEAD_DIMS, Instance, LayerParts, LayerWeights, Sizes, arguments::Seen};
+use super::{
+    HEAD_DIMS, Instance, LayerParts, LayerWeights, MATRICES, Matrix, Number, PARTS, Sizes, StoredMatrix,
+    arguments::Seen,
+};
 use crate::attention::step::partials_len;
 use crate::format;
 use crate::gemv::{check_weights, parts_with, quant_format::groups};
@@ -72,31 +75,62 @@ pub fn check(m: &'static KernelMeta, of: Instance, b: &Seen<'_>) -> Result<(), C
     contract::exactly(m, "barrier", b.barrier.len(), 1u32)
 }
 
+/// Checks a matrix that an instance is to multiply with, of so many outputs and columns; `gated`: each has two rows.
+fn matrix(
+    of: Instance,
+    (name, m): (&'static str, &Matrix<'_>),
+    (rows, cols): (u32, u32),
+    gated: bool,
+) -> Result<StoredMatrix, ContractError> {
+    let (meta, format) = (of.meta(), m.format);
+    contract::require(meta, of.takes(format), "layers", format_args!("{name} in a format of the kernel"), format)?;
+    let stored = u64::from(rows) << u32::from(gated);
+    contract::require(meta, u64::from(m.rows) == stored, "layers", format_args!("{name} of {stored} rows"), m.rows)?;
+    macro_rules! check {
+        (() $($F:ident $part:tt $formats:tt)*) => {
+            match format.layout() { $(
+                format::Layout::$F => check_weights::<format::$F>(meta, (name, m.records), stored, cols, format.block_units()),
+            )* }
+        };
+    }
+    crate::formats!(product check ())?;
+    if let Some(bias) = m.bias {
+        contract::at_least(meta, "bias", bias.len(), (rows, "rows"))?;
+        contract::multiple_of(meta, "bias", (bias.address(), "its address"), 4u32)?;
+    }
+    Ok(StoredMatrix {
+        records: m.records.address(),
+        bias: m.bias.map_or_else(Default::default, DeviceSlice::address),
+        layout: Number::from(format.layout()) as u32,
+        block_units: format.block_units(),
+        rows,
+        vectors: m.vectors(),
+    })
+}
+
 /// The addresses of a layer's weights, once they are as an instance takes them.
 pub fn weights(of: Instance, parts: &LayerParts<'_>, l: &Layer, s: &Sizes) -> Result<LayerWeights, ContractError> {
-    let (m, q, qkv) = (of.meta(), l.q_heads * l.head_dim, l.qkv());
-    let matrices = [
-        ("qkv", qkv.into(), s.hidden),
-        ("output", s.hidden.into(), q),
-        ("gate_up", 2 * u64::from(s.feed_forward), s.hidden),
-        ("down", s.hidden.into(), s.feed_forward),
-    ];
-    for ((name, rows, cols), matrix) in matrices.into_iter().zip(parts.matrices) {
-        let of_instance = matrix.format.layout() == of.layout();
-        contract::require(m, of_instance, "layers", format_args!("{name} in a format of the kernel"), matrix.format)?;
-        macro_rules! check {
-            (() $($F:ident $part:tt $formats:tt)*) => {
-                match of.layout() { $(
-                    format::Layout::$F => check_weights::<format::$F>(m, (name, matrix.records), rows, cols, matrix.format.block_units()),
-                )* }
-            };
-        }
-        crate::formats!(product check ())?;
+    let (m, q) = (of.meta(), l.q_heads * l.head_dim);
+    let qkv: u64 = parts.qkv.iter().map(|part| u64::from(part.rows)).sum();
+    contract::require(m, qkv == u64::from(l.qkv()), "layers", format_args!("qkv of {} rows", l.qkv()), qkv)?;
+    let n = parts.qkv.len();
+    contract::require(m, n <= PARTS, "layers", format_args!("queries, keys and values in at most {PARTS} parts"), n)?;
+    let mut matrices = [StoredMatrix::default(); MATRICES];
+    for (to, part) in matrices.iter_mut().zip(parts.qkv) {
+        contract::require(m, part.rows > 0, "layers", "parts of qkv of a row at least", part.rows)?;
+        *to = matrix(of, ("qkv", part), (part.rows, s.hidden), false)?;
     }
-    let bias = parts.bias.map_or(0, |_| qkv);
+    let others = [
+        ("output", s.hidden, q, false),
+        ("gate_up", s.feed_forward, s.hidden, true),
+        ("down", s.hidden, s.feed_forward, false),
+    ];
+    for ((to, (name, rows, cols, gated)), part) in matrices[PARTS..].iter_mut().zip(others).zip(&parts.matrices) {
+        contract::require(m, part.bias.is_none(), "layers", format_args!("{name} without a bias"), "one")?;
+        *to = matrix(of, (name, part), (rows, cols), gated)?;
+    }
     let head = if l.has(layer::QK_NORM) { l.head_dim } else { 0 };
     let vectors = [
-        ("bias", parts.bias.unwrap_or(DeviceSlice::empty()), bias),
         ("ffn_norm", parts.ffn_norm, s.hidden),
         ("next_norm", parts.next_norm, s.hidden),
         ("q_weight", parts.q_weight, head),
@@ -109,12 +143,10 @@ pub fn weights(of: Instance, parts: &LayerParts<'_>, l: &Layer, s: &Sizes) -> Re
         contract::multiple_of(m, name, (vector.address(), "its address"), if pairs { 8u32 } else { 4 })?;
     }
     Ok(LayerWeights {
-        records: parts.matrices.map(|m| m.records.address()),
-        bias: parts.bias.map_or_else(Default::default, DeviceSlice::address),
+        matrices,
         ffn_norm: parts.ffn_norm.address(),
         next_norm: parts.next_norm.address(),
         q_weight: parts.q_weight.address(),
         k_weight: parts.k_weight.address(),
-        block_units: parts.matrices.map(|m| m.format.block_units()),
     })
 }

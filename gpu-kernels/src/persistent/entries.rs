@@ -1,9 +1,9 @@
-//! The entry points: one for each format of weights and activations of it that has an instance, all of one signature.
+//! The entry points: one for each kind of activations, all of one signature.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::contract::check;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use super::{ATTEND, frame, quant_of};
+use super::{ATTEND, at::At, frame, products, quant_of};
 use super::{LayerWeights, Sizes, THREADS};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::format;
@@ -15,18 +15,18 @@ use warpsmith_device::prelude::*;
 /// The product of a kind of activations.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 macro_rules! multiply {
-    (F32 $F:ident $args:tt) => { frame::multiply::<format::$F> $args };
-    (I8 $F:ident $args:tt) => { frame::multiply_bytes::<format::$F, 1, { quant_of!(I8) }> $args };
-    (I16 $F:ident $args:tt) => { frame::multiply_bytes::<format::$F, 2, { quant_of!(I16) }> $args };
-    (PlanesI8 $F:ident $args:tt) => { frame::multiply_planes::<format::$F, 1, 1, { quant_of!(PlanesI8) }> $args };
-    (PlanesI16 $F:ident $args:tt) => { frame::multiply_planes::<format::$F, 2, 1, { quant_of!(PlanesI16) }> $args };
-    (PlanesQ2I8 $F:ident $args:tt) => { frame::multiply_planes::<format::$F, 1, 2, { quant_of!(PlanesQ2I8) }> $args };
-    (PlanesQ2I16 $F:ident $args:tt) => { frame::multiply_planes::<format::$F, 2, 2, { quant_of!(PlanesQ2I16) }> $args };
+    (F32 $args:tt) => { products::multiply $args };
+    (I8 $args:tt) => { products::multiply_bytes::<{ quant_of!(I8) }> $args };
+    (I16 $args:tt) => { products::multiply_bytes::<{ quant_of!(I16) }> $args };
+    (PlanesI8 $args:tt) => { products::multiply_planes::<format::Q1_0, 1, 1, { quant_of!(PlanesI8) }> $args };
+    (PlanesI16 $args:tt) => { products::multiply_planes::<format::Q1_0, 2, 1, { quant_of!(PlanesI16) }> $args };
+    (PlanesQ2I8 $args:tt) => { products::multiply_planes::<format::Q2_0, 1, 2, { quant_of!(PlanesQ2I8) }> $args };
+    (PlanesQ2I16 $args:tt) => { products::multiply_planes::<format::Q2_0, 2, 2, { quant_of!(PlanesQ2I16) }> $args };
 }
 
 macro_rules! entry {
     (
-        ($F:ident $kind:ident, $blocks:literal, $name:ident $Name:ident $shared:ident)
+        ($kind:ident, $blocks:literal, $name:ident $Name:ident $shared:ident)
         $($argument:ident: ($($ty:tt)*),)*
     ) => {
         /// Layers of a decoding step, for one column over f16 caches.
@@ -35,17 +35,22 @@ macro_rules! entry {
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             let shared = shared_array!($shared: [F32x4; frame::SHARED / size_of::<F32x4>()]);
             let args = super::arguments::Arguments { $($argument),* };
-            frame::At { layer: 0, phase: 0 }.keep(shared);
+            At { layer: 0, phase: 0, part: 0 }.keep(shared);
             loop {
-                let (now, args) = (frame::At::kept(shared), args.anew());
+                let (now, args) = (At::kept(shared), args.anew());
                 // The same choice in every thread of the grid.
                 if now.phase == ATTEND {
                     frame::attend::<Narrow<f16>, { quant_of!($kind) }>(&args, now, shared);
                 } else {
-                    multiply! { $kind $F (&args, now, shared) }
+                    multiply! { $kind (&args, now, shared) }
                 }
-                let (now, args) = (frame::At::kept(shared), args.anew());
-                args.ask::<format::$F, Narrow<f16>, { quant_of!($kind) }>(now);
+                let (now, args) = (At::kept(shared), args.anew());
+                // What is in several parts, a block goes through without a barrier.
+                if args.has_behind(now) {
+                    now.behind().keep(shared);
+                    continue;
+                }
+                args.ask::<Narrow<f16>, { quant_of!($kind) }>(now);
                 now.next().keep(shared);
                 if now.next().layer == args.sizes.layers {
                     break;
@@ -70,9 +75,9 @@ macro_rules! entry {
 }
 
 macro_rules! entries {
-    (() $($F:ident { $($kind:ident: $blocks:literal, $name:ident $Name:ident $shared:ident;)* } $formats:tt)*) => {
-        $($(arguments! { entry ($F $kind, $blocks, $name $Name $shared) })*)*
+    (() $($kind:ident: $blocks:literal, $name:ident $Name:ident $shared:ident;)*) => {
+        $(arguments! { entry ($kind, $blocks, $name $Name $shared) })*
     };
 }
 
-crate::formats! { persistent entries () }
+super::kinds! { entries () }

@@ -6,57 +6,53 @@ use crate::gemv::{QuantFormat, QuantizedProduct, int8, parts_with, planes};
 use crate::{layer::Layer, state::Column};
 
 macro_rules! instances {
-    (() $($F:ident { $($kind:ident: $blocks:literal, $name:ident $Name:ident $shared:ident;)* } $formats:tt)*) => {
-        /// An entry point: which formats of weights it takes, and which activations.
+    (() $($kind:ident: $blocks:literal, $name:ident $Name:ident $shared:ident;)*) => {
+        /// An entry point, by the activations that it multiplies with.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Instance { $($(
+        pub enum Instance { $(
             #[doc = concat!("The kernel `", stringify!($name), "`.")]
             $Name,
-        )*)* }
+        )* }
 
         impl Instance {
             /// Every instance.
-            pub const ALL: &[Instance] = &[$($(Instance::$Name,)*)*];
+            pub const ALL: &[Instance] = &[$(Instance::$Name,)*];
 
             /// The kernel.
             #[must_use]
             pub fn meta(self) -> &'static KernelMeta {
-                match self { $($(Instance::$Name => $Name::META,)*)* }
-            }
-
-            /// How the weights are stored.
-            #[must_use]
-            pub fn layout(self) -> Layout {
-                match self { $($(Instance::$Name => Layout::$F,)*)* }
+                match self { $(Instance::$Name => $Name::META,)* }
             }
 
             /// The number of its activations.
             fn quant(self) -> u32 {
-                match self { $($(Instance::$Name => quant_of!($kind),)*)* }
+                match self { $(Instance::$Name => quant_of!($kind),)* }
             }
 
             /// # Safety
             /// As for [`Launcher::launch_unchecked`].
             unsafe fn launch<L: Launcher>(self, on: &mut L, given: arguments::Given<'_>) -> Result<(), L::Error> {
                 // SAFETY: the caller's promise.
-                match self { $($(Instance::$Name => unsafe { on.launch_unchecked($Name::from(given)) },)*)* }
+                match self { $(Instance::$Name => unsafe { on.launch_unchecked($Name::from(given)) },)* }
             }
         }
     };
 }
-crate::formats! { persistent instances () }
+kinds! { instances () }
 
 impl Instance {
-    /// The instance for weights and activations, f32 or quantized ones.
+    /// The instance for activations, f32 or quantized ones, of weights that have a product with them.
     #[must_use]
     pub fn of(format: Format, activations: Option<QuantFormat>) -> Option<Instance> {
-        let product =
-            |a: QuantFormat| QuantizedProduct::of(format, a.activations()).map(QuantizedProduct::quant_format);
-        if activations.is_some_and(|a| product(a) != Some(a)) {
-            return None;
-        }
-        let takes = |i: &Instance| i.layout() == format.layout() && i.quant_format() == activations;
-        Instance::ALL.iter().copied().find(takes)
+        Instance::ALL.iter().copied().find(|i| i.quant_format() == activations && i.takes(format))
+    }
+
+    /// Whether weights of a format may be among those of a layer.
+    #[must_use]
+    pub fn takes(self, format: Format) -> bool {
+        let Some(quant_format) = self.quant_format() else { return true };
+        let product = QuantizedProduct::of(format, quant_format.activations());
+        product.is_some_and(|product| product.quant_format() == quant_format)
     }
 
     /// The activations that it multiplies with; `None`: f32.
@@ -65,12 +61,12 @@ impl Instance {
         QuantFormat::numbered(self.quant())
     }
 
-    /// The product that does in a launch of its own what a phase does; `None`: that of f32.
+    /// Whether a kernel is a product that does in a launch of its own what a phase does, with quantized activations.
     #[must_use]
-    pub fn product(self) -> Option<&'static KernelMeta> {
-        let activations = self.quant_format()?.activations();
-        let formats = Format::ALL.into_iter().filter(|f| f.layout() == self.layout());
-        formats.filter_map(|f| QuantizedProduct::of(f, activations)).map(QuantizedProduct::kernel).next()
+    pub fn replaces(self, kernel: &str) -> bool {
+        let Some(activations) = self.quant_format().map(QuantFormat::activations) else { return false };
+        let formats = Format::ALL.into_iter().filter(|f| self.takes(*f));
+        formats.filter_map(|f| QuantizedProduct::of(f, activations)).any(|product| product.kernel().name == kernel)
     }
 
     /// A product with so many rows of outputs, of gates and ups if `swiglu`, as a launch of what blocks take in a phase one after the other;
@@ -112,20 +108,22 @@ pub struct Matrix<'a> {
     pub rows: u32,
     /// Their records.
     pub records: &'a DeviceSlice<U32x4>,
+    /// A bias of each row, of queries, keys and values.
+    pub bias: Option<&'a DeviceSlice<f32>>,
 }
 
 impl Matrix<'_> {
-    fn vectors(&self) -> u32 {
+    pub(super) fn vectors(&self) -> u32 {
         u32::try_from(self.records.len() as u64 / u64::from(self.rows.max(1))).unwrap_or(u32::MAX)
     }
 }
 
 /// The weights of a layer.
 pub struct LayerParts<'a> {
-    /// To queries, keys and values; of attention's output; to gates and ups; back to the residual stream.
-    pub matrices: [Matrix<'a>; 4],
-    /// The bias of queries, keys and values.
-    pub bias: Option<&'a DeviceSlice<f32>>,
+    /// To queries, keys and values, in up to [`PARTS`] parts one below the other.
+    pub qkv: &'a [Matrix<'a>],
+    /// Of attention's output; to gates and ups; back to the residual stream.
+    pub matrices: [Matrix<'a>; 3],
     /// Weight of the norm before gate and up.
     pub ffn_norm: &'a DeviceSlice<f32>,
     /// Weight of the norm behind the layer.

@@ -13,13 +13,14 @@
 //! the result has the same bits. With quantized activations a phase quantizes what it computes, as a launch does, and the
 //! next one reads that.
 //!
-//! There is an [instance](Instance) of the kernel for each layout of weights and kind of activations that the list of formats names: a
-//! layer's matrices all have the one, and their products the other. One kernel for all of them would hold the registers of the
-//! largest, and some in local memory.
+//! There is an [instance](Instance) of the kernel for each kind of activations: f32 times any weights, bytes of one or two times any
+//! weights that have a product with them, and bit planes times those of one bit, or of two. A layer's matrices, and those of queries,
+//! keys and values, may each have a format of their own: which code a matrix takes, its layout says, the same in every thread of the grid.
+//! What follows the sum of a lane is one code for all of them.
 //!
 //! | | |
 //! |---|---|
-//! | `layers` | [`LayerWeights`], one a layer, as [`Instance::weights`] makes them: addresses of records `[q + 2 * kv, hidden]`, `[hidden, q]`, `[2 * feed_forward, hidden]` (gates, then ups) and `[hidden, feed_forward]`, with `q = q_heads * head_dim`, `kv = kv_heads * head_dim`; of a bias `[q + 2 * kv]`, or of nothing; of the weights of norms behind phases 2 and 4, `[hidden]`, and of heads, `[head_dim]` |
+//! | `layers` | [`LayerWeights`], one a layer, as [`Instance::weights`] makes them: addresses of records `[q + 2 * kv, hidden]`, in up to [`PARTS`] parts one below the other, each with a bias or without, `[hidden, q]`, `[2 * feed_forward, hidden]` (gates, then ups) and `[hidden, feed_forward]`, with `q = q_heads * head_dim`, `kv = kv_heads * head_dim`; of the weights of norms behind phases 2 and 4, `[hidden]`, and of heads, `[head_dim]` |
 //! | `next_weights` | records `[next_rows, hidden]` of what is read after this launch; or `next_rows` is 0. A hint: nothing is computed with them |
 //! | `cos`, `sin`, `columns`, `layer` | as for [`attention::step`](crate::attention::step), with its `FUSED`; `layer.index` is that of the first layer |
 //! | `x` | f32 `[hidden]`: the residual stream, before the launch and after it |
@@ -37,6 +38,10 @@
 
 #[macro_use]
 mod arguments;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod ask;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod at;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -46,6 +51,8 @@ mod entries;
 mod frame;
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod products;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::format::{Format, Layout};
@@ -65,25 +72,56 @@ pub const HEAD_DIMS: [u32; 2] = [64, 128];
 /// Bytes of a cache line, which a thread asks for before a barrier.
 pub const LINE: u32 = 128;
 
+/// Parts that queries, keys and values may be in, each with a format of its own.
+pub const PARTS: usize = 3;
+/// Matrices of a layer: these parts; attention's output; gate and up; down.
+const MATRICES: usize = PARTS + 3;
+
+/// Where a matrix is, and how it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Element)]
+#[repr(C)]
+struct StoredMatrix {
+    records: DeviceAddress,
+    /// A bias of each row, or null.
+    bias: DeviceAddress,
+    /// The [number](Number) of its layout.
+    layout: u32,
+    /// What products take as `block_units`.
+    block_units: u32,
+    /// Rows of outputs: 0, where there is no such part; of gates and ups half of those that are stored.
+    rows: u32,
+    /// 16-byte vectors of a row.
+    vectors: u32,
+}
+
 /// Where the weights of a layer are. They are reached by addresses, so that a launch takes any number of layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Element)]
 #[repr(C)]
 pub struct LayerWeights {
-    /// Records of the matrices of queries, keys and values; of attention's output; of gate and up; of down.
-    records: [DeviceAddress; 4],
-    /// The bias of queries, keys and values, or null.
-    bias: DeviceAddress,
+    matrices: [StoredMatrix; MATRICES],
     ffn_norm: DeviceAddress,
     next_norm: DeviceAddress,
     q_weight: DeviceAddress,
     k_weight: DeviceAddress,
-    /// What products of the matrices take as `block_units`.
-    block_units: [u32; 4],
 }
 
-/// The word of a layer's weights that the first of the `block_units` is.
-#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-const BLOCK_UNITS_AT: usize = core::mem::offset_of!(LayerWeights, block_units) / size_of::<u32>();
+macro_rules! numbers {
+    (() $($F:ident $part:tt $formats:tt)*) => {
+        /// The number of a layout, by which a kernel knows it.
+        #[derive(Clone, Copy)]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        #[repr(u32)]
+        enum Number { $($F),* }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl From<Layout> for Number {
+            fn from(layout: Layout) -> Number {
+                match layout { $(Layout::$F => Number::$F),* }
+            }
+        }
+    };
+}
+crate::formats! { product numbers () }
 
 /// Sizes of a layer beside those of its heads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Element)]
@@ -106,6 +144,22 @@ pub struct Sizes {
     /// 16-byte vectors of such a row.
     pub next_vectors: u32,
 }
+
+/// The kinds of activations: `kinds! { callback (args) }` calls `callback! { (args) KIND: least blocks, entry point; … }`.
+macro_rules! kinds {
+    ($callback:ident $args:tt) => {
+        $callback! { $args
+            F32: 2, layers_f32 LayersF32 LAYERS_F32;
+            I8: 2, layers_i8 LayersI8 LAYERS_I8;
+            I16: 2, layers_i16 LayersI16 LAYERS_I16;
+            PlanesI8: 2, layers_q1_0_i8 LayersQ10I8 LAYERS_Q1_0_I8;
+            PlanesI16: 2, layers_q1_0_i16 LayersQ10I16 LAYERS_Q1_0_I16;
+            PlanesQ2I8: 2, layers_q2_0_i8 LayersQ20I8 LAYERS_Q2_0_I8;
+            PlanesQ2I16: 2, layers_q2_0_i16 LayersQ20I16 LAYERS_Q2_0_I16;
+        }
+    };
+}
+use kinds;
 
 /// The number that [`quant_format`](crate::gemv::quant_format) has for a kind of activations.
 macro_rules! quant_of {

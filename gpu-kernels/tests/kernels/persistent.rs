@@ -10,7 +10,7 @@ use gpu_kernels::persistent::Instance;
 fn without_waiting() -> String {
     let image = output().images.iter().rev().find(|i| i.sm == 90).unwrap();
     let text = std::fs::read_to_string(&image.path).unwrap();
-    let entry = text.find(".entry layers_q1_0(").unwrap();
+    let entry = text.find(".entry layers_q1_0_i16(").unwrap();
     let (before, layer) = text.split_at(entry);
     let load = layer.find("ld.acquire.gpu").expect("a wait for other blocks");
     let branch = load + layer[load..].find(" bra ").expect("a branch back");
@@ -24,5 +24,5 @@ fn without_waiting() -> String {
 #[should_panic(expected = "error[race::global]")]
 fn a_layer_whose_blocks_do_not_wait_is_found() {
     let mut gpu = Gpu::from_text(90, &without_waiting());
-    Subject::Layers { instance: Instance::LayersQ10, format: Format::Q1_0 }.case().run(&mut gpu).unwrap();
+    Subject::Layers { instance: Instance::LayersQ10I16, format: Format::Q1_0 }.case().run(&mut gpu).unwrap();
 }

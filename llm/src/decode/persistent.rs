@@ -38,15 +38,17 @@ struct Run {
 /// Why a layer is not done in one launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPersistent {
-    /// Queries, keys and values, or gates and ups, are in several formats: each is a launch of its own.
+    /// Gates and ups are in several formats: each is a launch of its own.
     Parts,
+    /// Its products, other than those that give queries, keys and values, have biases.
+    Biases,
     /// It is a gated delta net.
     DeltaNet,
     /// What attention gives has gates.
     Gates,
     /// Its feed-forward part is a mixture of experts.
     Experts,
-    /// Two of its matrices differ in how they are stored or in what they are multiplied with.
+    /// Two of its matrices differ in what they are multiplied with.
     Mixed([(Format, Activations); 2]),
     /// What attention and the feed-forward part give is normed before it is added.
     PostNorms,
@@ -61,9 +63,10 @@ pub enum NotPersistent {
 impl fmt::Display for NotPersistent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotPersistent::Parts => f.write_str(
-                "queries, keys and values, or gates and ups, are in several formats, each a launch of its own",
-            ),
+            NotPersistent::Parts => f.write_str("gates and ups are in several formats, each a launch of its own"),
+            NotPersistent::Biases => {
+                f.write_str("biases of products behind attention, which layers in one launch do not add")
+            }
             NotPersistent::DeltaNet => f.write_str("a gated delta net: layers in one launch attend"),
             NotPersistent::Gates => f.write_str("gates of what attention gives, in a launch of their own"),
             NotPersistent::Experts => {
@@ -72,7 +75,7 @@ impl fmt::Display for NotPersistent {
             NotPersistent::Mixed([(a, with_a), (b, with_b)]) => {
                 write!(
                     f,
-                    "{a} times {with_a} beside {b} times {with_b}: a launch takes layers whose matrices are all alike"
+                    "{a} times {with_a} beside {b} times {with_b}: a launch takes layers whose matrices are all multiplied with the same"
                 )
             }
             NotPersistent::PostNorms => f.write_str("what parts of a layer add is normed, in launches of their own"),
@@ -114,7 +117,8 @@ impl Plan {
                 }
             };
             let heads = heads(c, layer);
-            let parts = parts(weights, index, layer, stacks);
+            let qkv: Vec<_> = stacks.qkv.iter().map(matrix).collect();
+            let parts = parts(weights, index, layer, &qkv, stacks.others);
             elements.push(instance.weights(&parts, &heads, &sizes(c)).map_err(Error::from)?);
             match plan.runs.last_mut() {
                 Some(run) if run.instance == instance && run.layers.end == index && run.kind == kind(c, index) => {
@@ -162,12 +166,14 @@ impl Plan {
     }
 }
 
+/// The matrices of a layer: queries, keys and values; output; gate and up; down.
+struct Stacks<'a> {
+    qkv: &'a [Stack],
+    others: [&'a Stack; 3],
+}
+
 /// The kernel that takes a layer's weights, and its matrices.
-fn instance<'a>(
-    c: &Config,
-    layer: &'a LayerWeights,
-    choice: Choice,
-) -> Result<(Instance, [&'a Stack; 4]), NotPersistent> {
+fn instance<'a>(c: &Config, layer: &'a LayerWeights, choice: Choice) -> Result<(Instance, Stacks<'a>), NotPersistent> {
     if layer.delta.is_some() {
         return Err(NotPersistent::DeltaNet);
     }
@@ -186,23 +192,31 @@ fn instance<'a>(
     if layer.router.is_some() {
         return Err(NotPersistent::Experts);
     }
-    let ([qkv], [gate_up]) = (&layer.qkv.stacks[..], &layer.gate_up.stacks[..]) else {
+    let [gate_up] = &layer.gate_up.stacks[..] else {
         return Err(NotPersistent::Parts);
     };
-    let stacks = [qkv, &layer.attn_output, gate_up, &layer.down];
+    let stacks = Stacks { qkv: &layer.qkv.stacks, others: [&layer.attn_output, gate_up, &layer.down] };
+    if stacks.others.iter().any(|s| s.bias().is_some()) {
+        return Err(NotPersistent::Biases);
+    }
     let quantized = |s: &Stack| choice.of(s).map(QuantizedProduct::quant_format);
     let activations = |s: &Stack| quantized(s).map_or(Activations::F32, QuantFormat::activations);
     let of = |s: &Stack| Instance::of(s.format, quantized(s));
-    let none = || NotPersistent::NoKernel(qkv.format, activations(qkv));
-    let instance = of(qkv).ok_or_else(none)?;
-    match stacks.into_iter().find(|s| of(s) != Some(instance)) {
-        Some(other) => Err(NotPersistent::Mixed([qkv, other].map(|s| (s.format, activations(s))))),
+    let all = || stacks.qkv.iter().chain(stacks.others);
+    if let Some(s) = all().find(|s| of(s).is_none()) {
+        return Err(NotPersistent::NoKernel(s.format, activations(s)));
+    }
+    let Some((first, instance)) = all().find_map(|s| Some((s, of(s)?))) else {
+        return Err(NotPersistent::Parts);
+    };
+    match all().find(|s| of(s) != Some(instance)) {
+        Some(other) => Err(NotPersistent::Mixed([first, other].map(|s| (s.format, activations(s))))),
         None => Ok((instance, stacks)),
     }
 }
 
 fn matrix(stack: &Stack) -> Matrix<'_> {
-    Matrix { format: stack.format, rows: stack.rows(), records: stack.records() }
+    Matrix { format: stack.format, rows: stack.rows(), records: stack.records(), bias: stack.bias() }
 }
 
 /// What the weights of a layer have to fit.
@@ -214,12 +228,18 @@ fn sizes(c: &Config) -> Sizes {
     Sizes { hidden: c.hidden as u32, feed_forward: c.dense_width() as u32, ..Sizes::default() }
 }
 
-/// A layer's weights for the kernel.
-fn parts<'a>(weights: &'a Weights, index: usize, layer: &'a LayerWeights, stacks: [&'a Stack; 4]) -> LayerParts<'a> {
+/// A layer's weights for the kernel, of which `qkv` are those that give queries, keys and values.
+fn parts<'a>(
+    weights: &'a Weights,
+    index: usize,
+    layer: &'a LayerWeights,
+    qkv: &'a [Matrix<'a>],
+    others: [&'a Stack; 3],
+) -> LayerParts<'a> {
     let (q_weight, k_weight) = head_norms(layer);
     LayerParts {
-        matrices: stacks.map(matrix),
-        bias: layer.qkv.stacks.first().and_then(Stack::bias),
+        qkv,
+        matrices: others.map(matrix),
         ffn_norm: layer.ffn_norm.as_ref().map_or(DeviceSlice::empty(), |norm| &norm.weight),
         next_norm: &weights.layers.get(index + 1).map_or(&weights.output_norm, |l| &l.attn_norm).weight,
         q_weight,

@@ -82,7 +82,7 @@ pub fn phases(engine: &Engine<'_>, listed: &[ListedLaunch], apart: &[ListedLaunc
     let together = kinds(listed);
     let instances: Vec<Layers> =
         Layers::ALL.iter().copied().filter(|i| together.iter().any(|(l, _)| l.kernel.name == i.meta().name)).collect();
-    let product = |kernel: &str| instances.iter().find(|i| i.product().is_some_and(|p| p.name == kernel));
+    let product = |kernel: &str| instances.iter().find(|i| i.replaces(kernel));
     // Of a product its weights say which it is: another of its shape may be outside.
     let of = |l: &ListedLaunch| (l.kernel.name, sizes(l).and_then(|size| Some((size, l.buffers().next()?.0))));
     let mut outside: Vec<&ListedLaunch> = listed.iter().collect();

@@ -17,16 +17,16 @@ macro_rules! format_name {
 #[macro_export]
 macro_rules! formats_section {
     (stored $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt quantized $quantized:tt tensor $tensor:tt persistent $persistent:tt budget $budget:tt
+        embed $embed:tt product $product:tt quantized $quantized:tt tensor $tensor:tt budget $budget:tt
         stored { $($(#[$doc:meta])* $V:ident $($name:literal)?: $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
     })*) => { $callback! { $args $($F { $($(#[$doc])* $V: $crate::format_name!($V $($name)?), $id, $elems, $bytes, $units;)* })* } };
     ($section:ident $callback:ident $args:tt $($F:ident {
-        embed $embed:tt product $product:tt quantized $quantized:tt tensor $tensor:tt persistent $persistent:tt budget $budget:tt
+        embed $embed:tt product $product:tt quantized $quantized:tt tensor $tensor:tt budget $budget:tt
         stored { $($(#[$doc:meta])* $V:ident $($name:literal)?: $id:literal, $elems:literal, $bytes:literal, $units:literal;)* }
     })*) => {
         $crate::formats_rows! {
             $section $callback $args
-            $($F [$($V)*] embed $embed product $product quantized $quantized tensor $tensor persistent $persistent budget $budget;)*
+            $($F [$($V)*] embed $embed product $product quantized $quantized tensor $tensor budget $budget;)*
         }
     };
 }
@@ -36,15 +36,13 @@ macro_rules! formats_section {
 #[macro_export]
 macro_rules! formats_rows {
     (embed $callback:ident $args:tt $($F:ident $formats:tt
-        embed $part:tt product $p:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $part:tt product $p:tt quantized $c:tt tensor $t:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (product $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $part:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $part:tt quantized $c:tt tensor $t:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (quantized $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $part:tt tensor $t:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $p:tt quantized $part:tt tensor $t:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (tensor $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $c:tt tensor $part:tt persistent $s:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
-    (persistent $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $c:tt tensor $t:tt persistent $part:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $p:tt quantized $c:tt tensor $part:tt budget $b:tt;)*) => { $callback! { $args $($F $part $formats)* } };
     (budget $callback:ident $args:tt $($F:ident $formats:tt
-        embed $e:tt product $p:tt quantized $c:tt tensor $t:tt persistent $s:tt budget $part:tt;)*) => { $callback! { $args $($F $part $formats)* } };
+        embed $e:tt product $p:tt quantized $c:tt tensor $t:tt budget $part:tt;)*) => { $callback! { $args $($F $part $formats)* } };
 }
