@@ -121,6 +121,20 @@ pub enum Error {
         /// What it should be.
         expected: &'static str,
     },
+    /// No place of a process among others.
+    #[error("{place}: expected RANK/RANKS@HOST:PORT with a rank below their number, as in 0/2@127.0.0.1:29501")]
+    Place {
+        /// What was given.
+        place: String,
+    },
+    /// More than rank 0 can tell the others at once.
+    #[error("{len} bytes to tell: {most} at once at most")]
+    TooMuch {
+        /// Bytes.
+        len: usize,
+        /// How many there can be.
+        most: usize,
+    },
     /// Ranks could not meet.
     #[error("rendezvous at {address}: {reason}")]
     Rendezvous {

@@ -213,6 +213,32 @@ pub trait Collective: Send {
     }
 }
 
+impl<C: Collective + ?Sized> Collective for Box<C> {
+    fn rank(&self) -> u32 {
+        (**self).rank()
+    }
+
+    fn ranks(&self) -> u32 {
+        (**self).ranks()
+    }
+
+    fn issue(&self, on: On<'_, '_>, operation: Operation, x: Elements<'_>) -> Result<(), Error> {
+        (**self).issue(on, operation, x)
+    }
+
+    fn wait(&self, stream: &Stream, mark: Event) -> Result<(), Error> {
+        (**self).wait(stream, mark)
+    }
+
+    fn leave(&self) {
+        (**self).leave();
+    }
+
+    fn synchronize(&self, stream: &Stream) -> Result<(), Error> {
+        (**self).synchronize(stream)
+    }
+}
+
 /// The operations by name.
 pub trait Collectives: Collective {
     /// [`Operation::AllReduce`].

@@ -14,6 +14,7 @@ use crate::Error;
 use crate::nccl::UniqueId;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// A process among others.
@@ -114,11 +115,22 @@ impl World {
         told: impl FnOnce(&[Brought]) -> Result<Vec<u8>, Error>,
         timeout: Duration,
     ) -> Result<Vec<u8>, Error> {
+        Ok(self.meet_and_stay(purpose, mine, told, timeout)?.0)
+    }
+
+    /// The same, and the connections by which they met: of rank 0 those with all others, in their order; of others the one with rank 0.
+    pub(crate) fn meet_and_stay(
+        &self,
+        purpose: Purpose,
+        mine: &[u8],
+        told: impl FnOnce(&[Brought]) -> Result<Vec<u8>, Error>,
+        timeout: Duration,
+    ) -> Result<(Vec<u8>, Vec<TcpStream>), Error> {
         if self.rank >= self.ranks {
             return Err(Error::NoRank { what: "to be", rank: self.rank, ranks: self.ranks });
         }
         if self.rank != 0 {
-            return self.ask(purpose, mine, timeout);
+            return self.ask(purpose, mine, timeout).map(|(told, stream)| (told, vec![stream]));
         }
         let mut guests = Vec::new();
         let told = match self.gather(purpose, timeout, &mut guests) {
@@ -139,7 +151,7 @@ impl World {
                 return Err(self.failed(format!("rank {} has gone: {error}", guest.rank)));
             }
         }
-        told
+        Ok((told?, guests.into_iter().map(|guest| guest.stream).collect()))
     }
 
     /// Waits until all others have come.
@@ -195,7 +207,7 @@ impl World {
         differs.then(|| format!("rank {rank} has come for {theirs}, rank 0 for {}", purpose.name()))
     }
 
-    fn ask(&self, purpose: Purpose, mine: &[u8], timeout: Duration) -> Result<Vec<u8>, Error> {
+    fn ask(&self, purpose: Purpose, mine: &[u8], timeout: Duration) -> Result<(Vec<u8>, TcpStream), Error> {
         let start = Instant::now();
         loop {
             let found = self.address.to_socket_addrs().map_err(|error| self.failed(error))?.next();
@@ -210,11 +222,11 @@ impl World {
                 }
                 stream.write_all(&(mine.len() as u32).to_le_bytes())?;
                 stream.write_all(mine)?;
-                Ok((number(&mut stream)?, bytes(&mut stream)?))
+                Ok((number(&mut stream)?, bytes(&mut stream)?, stream))
             });
             match asked {
-                Ok((0, told)) => return Ok(told),
-                Ok((_, reason)) => return Err(self.failed(String::from_utf8_lossy(&reason))),
+                Ok((0, told, stream)) => return Ok((told, stream)),
+                Ok((_, reason, _)) => return Err(self.failed(String::from_utf8_lossy(&reason))),
                 Err(_) => {}
             }
             let waited = start.elapsed();
@@ -226,6 +238,23 @@ impl World {
     }
 }
 
+impl FromStr for World {
+    type Err = Error;
+
+    /// A process among others that is told so: `RANK/RANKS@HOST:PORT`. Its rank on the machine is its rank.
+    fn from_str(place: &str) -> Result<World, Error> {
+        let parts = || {
+            let (ranks, address) = place.split_once('@')?;
+            let (rank, ranks) = ranks.split_once('/')?;
+            let (rank, ranks) = (rank.parse::<u32>().ok()?, ranks.parse::<u32>().ok()?);
+            let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty())?.1;
+            port.parse::<u16>().ok().filter(|_| rank < ranks)?;
+            Some(World { rank, ranks, local_rank: rank, address: address.to_owned() })
+        };
+        parts().ok_or_else(|| Error::Place { place: place.to_owned() })
+    }
+}
+
 /// What ranks meet for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -233,15 +262,18 @@ pub(crate) enum Purpose {
     Nccl = 1,
     /// Each other's addresses.
     Sockets = 2,
+    /// What rank 0 tells the others.
+    Control = 3,
 }
 
 impl Purpose {
-    const ALL: [Purpose; 2] = [Purpose::Nccl, Purpose::Sockets];
+    const ALL: [Purpose; 3] = [Purpose::Nccl, Purpose::Sockets, Purpose::Control];
 
     fn name(self) -> &'static str {
         match self {
             Purpose::Nccl => "NCCL",
             Purpose::Sockets => "sockets",
+            Purpose::Control => "what rank 0 tells",
         }
     }
 }

@@ -23,7 +23,9 @@ impl fmt::Display for UnknownName {
 impl std::error::Error for UnknownName {}
 
 /// Gives the variants of an enum their names: `ALL`, `name`, `alias`, `about`, `Display` and `FromStr`. A variant may have another
-/// name beside its own, which is read and never printed.
+/// name beside its own, which is read and never printed. For the crates of this project.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! named {
     ($choice:ident, $what:literal, $count:literal: $($variant:ident = $name:literal $(or $alias:literal)?, $about:literal;)*) => {
         impl $choice {

@@ -11,12 +11,19 @@ use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::{Capture, Error, Stream};
 
 /// How processes divide a model among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Split {
     /// Each has its share of every layer: all compute every token together.
+    #[default]
     Shares,
     /// Each has some of the layers, in order: one after the other computes every token. The first has the embeddings, the last the head.
     Stages,
+}
+
+gpu_kernels::named! {
+    Split, "way of dividing a model", 2:
+    Shares = "shares", "its share of every layer: all compute every token together";
+    Stages = "stages", "layers of its own: one after the other computes every token";
 }
 
 /// A rank of a model that processes have divided.
