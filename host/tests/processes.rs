@@ -29,7 +29,7 @@ use warpsmith_host::decode::{
     DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
     SequenceOptions, Session, Split,
 };
-use warpsmith_host::model::ModelError;
+use warpsmith_host::model::{ModelError, ModelFile};
 
 fn dense() -> Synthetic {
     Synthetic { layers: 4, ..Synthetic::divisible() }
@@ -57,7 +57,7 @@ fn text(model: &Model, mode: Mode) -> Vec<u32> {
     session.generate(&PROMPT, 6, |_| std::ops::ControlFlow::Continue(())).unwrap()
 }
 
-/// Every rank has the text of one device, eager and by graph, and whoever has logits has those of the reference.
+/// Every rank has the text of one device, eager and by graph, and the logits and experts of the reference, of single steps and of prompts.
 fn same_over(rank: &Rank, ranks: usize, what: &str, m: &Synthetic, split: Split) {
     let (file, number) = (m.file(), rank.rank);
     let want = text(&Model::load(&rank.device, &file).unwrap(), Mode::Eager);
@@ -65,23 +65,38 @@ fn same_over(rank: &Rank, ranks: usize, what: &str, m: &Synthetic, split: Split)
     for mode in [Mode::Eager, Mode::Graph] {
         assert_eq!(text(&model, mode), want, "{what}, {split:?}, {number} of {ranks}, {mode:?}");
         let mut session = Session::new(&model, exact(mode, KvType::F32)).unwrap();
-        if number + 1 == ranks {
-            let off = distance(&file, &mut session, 3);
-            assert!(off <= 1e-4, "{what}, {split:?}, {number} of {ranks}, {mode:?}: {off:e}");
-            continue;
-        }
-        for p in 0..3 {
-            session.feed(token(p, m.vocab)).unwrap();
-            let logits = session.logits();
-            match split {
-                Split::Shares => assert_eq!(logits.unwrap().len(), m.vocab),
-                Split::Stages => {
-                    let none = logits.unwrap_err();
-                    assert!(matches!(none, DecodeError::Elsewhere { what: "logits", .. }), "{none}");
-                }
-            }
-        }
+        let off = distance(&file, &mut session, 3);
+        assert!(off <= 1e-4, "{what}, {split:?}, {number} of {ranks}, {mode:?}: {off:e}");
+        drop(session);
+        looked_at(&model, &file, (mode, split));
     }
+}
+
+/// Logits and experts of every token of a prompt, and the probabilities that follow from the last: those of one device.
+fn looked_at(model: &Model, file: &ModelFile, (mode, split): (Mode, Split)) {
+    let look = |model: &Model| {
+        let of = exact(mode, KvType::F32);
+        let mut decoder = Decoder::new(model, DecoderOptions { prompt_logits: true, ..of.decoder }).unwrap();
+        let mut sequence = Sequence::new(model, of.sequence).unwrap();
+        let mut rows = Vec::new();
+        let next = decoder.prefill_each(&mut sequence, &PROMPT, |row| rows.push(row)).unwrap();
+        assert_eq!(decoder.logits(0).unwrap(), rows.last().unwrap().logits);
+        let top = decoder.logprobs(0, 1, &[next]).unwrap();
+        assert_eq!(top.top, top.asked, "the most likely token is chosen");
+        decoder.step(&mut [Feed { sequence: &mut sequence, token: 7 }]).unwrap();
+        (rows, decoder.experts(0).unwrap(), next)
+    };
+    let (rows, experts, next) = look(model);
+    let (of_one, experts_of_one, next_of_one) = look(&Model::load(model.device(), file).unwrap());
+    assert_eq!((experts, next), (experts_of_one, next_of_one), "{split:?}, {mode:?}");
+    for (row, one) in rows.iter().zip(&of_one) {
+        assert_eq!(row.experts, one.experts, "{split:?}, {mode:?}");
+        // What is added up in another order is rounded otherwise.
+        let off = worst(row.logits.iter().map(|&v| v.into()), one.logits.iter().map(|&v| v.into()));
+        let want: Vec<f64> = one.logits.iter().map(|&v| v.into()).collect();
+        assert!(off < 1e-4 * deviation(&want), "{split:?}, {mode:?}: {off:e}");
+    }
+    assert_eq!(rows.len(), of_one.len());
 }
 
 #[test]

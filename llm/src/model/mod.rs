@@ -40,3 +40,4 @@ pub use rope::{Rope, RopeStyle, Yarn};
 pub use shape::{ModelShape, ProductShape};
 pub use share::MOST_DEVICES;
 pub(crate) use share::head_rows;
+pub(crate) use stage::layers_of;

@@ -12,7 +12,7 @@ use super::{Config, ExpertLayers, Experts, ModelError, ModelFile};
 use std::ops::Range;
 
 /// The layers of one of the processes.
-fn layers_of(layers: usize, rank: usize, ranks: usize) -> Range<usize> {
+pub(crate) fn layers_of(layers: usize, rank: usize, ranks: usize) -> Range<usize> {
     let before = |rank: usize| rank * (layers / ranks) + rank.min(layers % ranks);
     before(rank)..before(rank + 1)
 }

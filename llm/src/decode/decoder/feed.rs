@@ -61,14 +61,13 @@ impl Decoder {
     }
 
     /// The same, and gives logits and experts of every token of the prompt, in order, as chunks are done. If it fails, those that
-    /// were given are of positions that the sequence does not have.
+    /// were given are of positions that the sequence does not have. All processes get them, where several run the model.
     pub fn prefill_each(
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
         mut each: impl FnMut(Predicted),
     ) -> Result<u32, DecodeError> {
-        self.check_head("logits of a prompt")?;
         if !self.options.prompt_logits {
             return Err(DecodeError::NoLogits);
         }
@@ -138,8 +137,7 @@ impl Decoder {
             place = planned.0.logits.saturating_sub(1);
             if let Some(each) = &mut each {
                 for place in planned.0.logits - part.len()..planned.0.logits {
-                    let logits = self.lead.stream.read(self.lead.buffers.logits_of(place))?;
-                    each(Predicted { logits, experts: self.routes_of(place)? });
+                    each(Predicted { logits: self.logits_at(place)?, experts: self.routes_of(place)? });
                 }
             }
         }

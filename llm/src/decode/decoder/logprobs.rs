@@ -41,9 +41,8 @@ impl Found {
 
 impl Decoder {
     /// The `count` most likely tokens, 1 to [`MOST`], at a place of the last step, and the probabilities of the `asked` ones: by the logits
-    /// that [`Decoder::logits`] gives, on the device.
+    /// that [`Decoder::logits`] gives, on the device. Where processes have layers each, all of them make the call.
     pub fn logprobs(&mut self, place: usize, count: usize, asked: &[u32]) -> Result<Logprobs, DecodeError> {
-        self.check_head("probabilities of tokens")?;
         let Some(place) = self.logits.clone().nth(place) else { return Err(DecodeError::NoLogits) };
         let vocab = self.model.config().vocab;
         if let Some((index, &token)) = asked.iter().enumerate().find(|(_, t)| **t as usize >= vocab) {
@@ -62,7 +61,9 @@ impl Decoder {
     }
 
     fn top(&self, place: usize, count: usize, to: &mut Found, asked: &[u32]) -> Result<Logprobs, DecodeError> {
-        let (stream, logits) = (&self.lead.stream, self.lead.buffers.logits_of(place));
+        let stream = &self.lead.stream;
+        let told = self.told_logits(place)?;
+        let logits = told.as_deref().unwrap_or_else(|| self.lead.buffers.logits_of(place));
         let n = logits.len() as u32;
         let Found { tokens, values, sums } = to;
         (&mut &*stream).launch(Top { logits, tokens, values, sums, n, stride: n, count: count as u32 })?;

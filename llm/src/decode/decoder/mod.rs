@@ -10,6 +10,7 @@ mod options;
 mod pipeline;
 mod ranks;
 mod replay;
+mod results;
 mod runs;
 mod stage;
 
@@ -23,7 +24,6 @@ pub use pipeline::Pipeline;
 use super::listing::ListedLaunch;
 use super::persistent::{NotPersistent, Plan};
 use super::rope::RopeTables;
-use super::routes::Routes;
 use super::sampling::Samplers;
 use super::sequence::Sequence;
 use super::shape::Shape;
@@ -284,28 +284,6 @@ impl Decoder {
         self.plan.left()
     }
 
-    /// The logits of a sequence of the last step, by its place in it; 0 after a prompt. Where processes have layers each, the last has them.
-    pub fn logits(&self, place: usize) -> Result<Vec<f32>, DecodeError> {
-        self.check_head("logits")?;
-        match self.logits.clone().nth(place) {
-            Some(place) => Ok(self.lead.stream.read(self.lead.buffers.logits_of(place))?),
-            None => Err(DecodeError::NoLogits),
-        }
-    }
-
-    /// The experts that the position of these logits was given to.
-    pub fn experts(&self, place: usize) -> Result<Routes, DecodeError> {
-        match self.logits.clone().nth(place) {
-            Some(place) => self.routes_of(place),
-            None => Err(DecodeError::NoLogits),
-        }
-    }
-
-    /// Those of the column whose logits are at a place in the buffer.
-    fn routes_of(&self, place: usize) -> Result<Routes, DecodeError> {
-        Ok(self.lead.buffers.routes_of(&self.lead.stream, self.before + place, self.model.share().layers)?)
-    }
-
     /// Says that the logits of the last step are not those of the present state of their sequences.
     pub(super) fn forget_logits(&mut self) {
         self.logits = 0..0;
@@ -323,16 +301,6 @@ impl Decoder {
     /// Its stream.
     pub(super) fn stream(&self) -> &Stream {
         &self.lead.stream
-    }
-
-    /// Refuses what only the process has that has the head.
-    fn check_head(&self, what: &'static str) -> Result<(), DecodeError> {
-        match (self.group.stage(), self.model.processes()) {
-            (Some(stage), Some((_, rank, ranks))) if !stage.is_last() => {
-                Err(DecodeError::Elsewhere { what, rank, ranks, hint: "the last has the head" })
-            }
-            _ => Ok(()),
-        }
     }
 
     fn check_batch(&self, given: usize) -> Result<(), DecodeError> {
