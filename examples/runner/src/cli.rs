@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser};
-use warpsmith_host::decode::KvType;
+use warpsmith_host::collectives::{Error, Transport, World};
+use warpsmith_host::decode::{KvType, Split};
 use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
 
 /// Serves a GGUF model, or a folder of Hugging Face: requests are decoded together, one graph launch for a token of each.
@@ -51,6 +52,8 @@ pub struct Cli {
     /// Device ordinals, e.g. 0,1, that run the model together, each with its share of it.
     #[arg(long, value_name = "N,N", value_delimiter = ',', num_args = 1, conflicts_with = "device")]
     pub devices: Vec<u32>,
+    #[command(flatten)]
+    pub processes: Processes,
     /// Tokens to generate at most, where a request does not say.
     #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 256, value_parser = at_most(1, 1 << 30))]
     pub count: usize,
@@ -59,6 +62,33 @@ pub struct Cli {
     pub temperature: f32,
     #[command(flatten)]
     pub server: Server,
+}
+
+/// Several processes that have the model together.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Processes")]
+pub struct Processes {
+    /// Run as one of several processes, started alike by torchrun, mpirun or srun, whose variables say which one this is; or as the one that is
+    /// named, e.g. 0/2@127.0.0.1:29501. The first serves. Each has the device of its number on the machine.
+    #[arg(long, value_name = "RANK/RANKS@HOST:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["device", "devices"])]
+    pub processes: Option<String>,
+    /// What each process has: its share of every layer, or layers of its own.
+    #[arg(long, default_value_t, requires = "processes", value_parser = PossibleValuesParser::new(Split::ALL.map(Split::name)).try_map(|split| split.parse::<Split>()))]
+    pub split: Split,
+    /// What processes exchange data by.
+    #[arg(long, default_value_t, requires = "processes", value_parser = PossibleValuesParser::new(Transport::ALL.map(Transport::name)).try_map(|by| by.parse::<Transport>()))]
+    pub transport: Transport,
+}
+
+impl Processes {
+    /// This process among the others; nothing, where there are none.
+    pub fn world(&self) -> Result<Option<World>, Error> {
+        match self.processes.as_deref() {
+            None => Ok(None),
+            Some("") => World::from_environment().map(Some),
+            Some(place) => place.parse().map(Some),
+        }
+    }
 }
 
 /// What is for the server alone.

@@ -5,15 +5,13 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
-use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, KvType, Model, Part, Pool, PoolOptions, Predict, Sampling, Sequence,
-    SequenceOptions,
-};
-use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
+use warpsmith_host::collectives::{Control, World};
+use warpsmith_host::decode::{DecodeError, Decoder, KvType, Model, Pool, Predict, Sampling, SequenceOptions};
 
 use crate::draft::by_lookup;
 use crate::metrics::Metrics;
-use crate::queue::{Event, Failure, Prompt, Reason, Request, Requests};
+use crate::queue::{Event, Failure, Prompt, Reason, Request, Requests, Waited};
+use crate::ranks::{self, Others, Parts, Share, Shared};
 
 /// Sizes of the engine.
 #[derive(Clone, Debug)]
@@ -34,6 +32,8 @@ pub struct Options {
     pub kv: KvType,
     /// The tokens that end a text.
     pub eog: Vec<u32>,
+    /// This process among others that have the model together, if there are others.
+    pub world: Option<World>,
 }
 
 impl Options {
@@ -62,13 +62,13 @@ struct Job {
 /// A job that takes part in steps: as many of its tokens as its sequence has are fed.
 struct Active {
     job: Job,
-    sequence: Sequence,
+    shared: Shared,
 }
 
 impl Active {
     /// The tokens that are to be fed: the last that was generated, or the rest of what it begins with.
     fn rest(&self) -> &[u32] {
-        self.job.tokens.get(self.sequence.len()..).unwrap_or_default()
+        self.job.tokens.get(self.shared.sequence.len()..).unwrap_or_default()
     }
 
     /// Whether the next step generates a token, whatever else is in it.
@@ -89,18 +89,23 @@ struct Engine<'a> {
     active: Vec<Active>,
     /// There was no memory for a sequence, and none has ended since.
     full: bool,
+    /// The other processes.
+    others: Others,
+    /// Sequences that there were.
+    begun: u64,
 }
 
 /// Decodes until the last sender of `requests` is gone and all of them are done. What fails for one request is told to that one.
 /// An error is one that no request would survive; those that are not done are told.
 pub fn serve(model: &Model, options: &Options, requests: &mut Requests, metrics: &Metrics) -> Result<(), DecodeError> {
-    let mut engine = Engine::new(model, options, metrics)?;
+    let mut engine = Engine::new(model, options, requests, metrics)?;
     loop {
         // Wait only if there is nothing to do.
         if engine.is_idle() {
             match requests.wait() {
-                Some(request) => engine.queue(request),
-                None => return Ok(()),
+                Waited::Request(request) => engine.queue(*request),
+                Waited::Alarm => {}
+                Waited::End => return engine.others.end(),
             }
         }
         while let Some(request) = requests.take() {
@@ -114,24 +119,22 @@ pub fn serve(model: &Model, options: &Options, requests: &mut Requests, metrics:
 }
 
 impl<'a> Engine<'a> {
-    fn new(model: &'a Model, options: &'a Options, metrics: &'a Metrics) -> Result<Engine<'a>, DecodeError> {
-        let drafts = options.draft * options.batch;
-        let chunk = (options.prefill.saturating_add(options.batch + drafts)).min(MAX_COLUMNS as usize);
-        let Options { batch, fast_prefill, .. } = *options;
-        let decoder = Decoder::new(model, DecoderOptions { batch, drafts, chunk, fast_prefill, ..Default::default() })?;
-        let of = PoolOptions { kv: options.kv, ..Default::default() };
-        let positions = match options.pool {
-            Some(positions) => positions,
-            None => {
-                // Graphs and tables of sequences need some, too.
-                let free = model.memory_info()?.free;
-                let fitting = Pool::positions_beside(model, free - free / 8, options.batch, of);
-                fitting.min(2 * options.batch * options.positions(model).next_multiple_of(of.page)).max(1)
+    fn new(
+        model: &'a Model,
+        options: &'a Options,
+        requests: &Requests,
+        metrics: &'a Metrics,
+    ) -> Result<Engine<'a>, DecodeError> {
+        let Parts { decoder, pool, control } = Parts::new(model, options)?;
+        let others = Others::of(match control {
+            Some(Control::Lead(lead)) => {
+                lead.on_loss(requests.alarm());
+                Some(lead)
             }
-        };
-        let pool = Pool::new(model, PoolOptions { positions, ..of })?;
+            _ => None,
+        });
         let (waiting, active) = (VecDeque::new(), Vec::new());
-        Ok(Engine { model, options, metrics, decoder, pool, waiting, active, full: false })
+        Ok(Engine { model, options, metrics, decoder, pool, waiting, active, full: false, others, begun: 0 })
     }
 
     fn is_idle(&self) -> bool {
@@ -167,6 +170,7 @@ impl<'a> Engine<'a> {
 
     /// A step. Requests join and leave between two of them.
     fn turn(&mut self) -> Result<(), DecodeError> {
+        self.others.check()?;
         self.dismiss();
         self.admit()?;
         self.step()?;
@@ -208,7 +212,7 @@ impl<'a> Engine<'a> {
             }
             let options = SequenceOptions { capacity: Some(job.capacity), kv: self.options.kv, sampling: job.sampling };
             match self.sequence(&job.tokens, options) {
-                Ok(sequence) => self.active.push(Active { job, sequence }),
+                Ok(shared) => self.active.push(Active { job, shared }),
                 Err(error) if no_memory(&error) && !alone => {
                     self.full = true;
                     self.waiting.push_front((job, place));
@@ -220,13 +224,14 @@ impl<'a> Engine<'a> {
     }
 
     /// A sequence that has as many of the tokens as the pool keeps of texts that began likewise.
-    fn sequence(&self, tokens: &[u32], options: SequenceOptions) -> Result<Sequence, DecodeError> {
-        let mut sequence = Sequence::in_pool(&self.pool, options)?;
+    fn sequence(&mut self, tokens: &[u32], options: SequenceOptions) -> Result<Shared, DecodeError> {
         // A single token that is left would be a step, and not part of a prompt.
         let most = tokens.len() - usize::from(self.options.fast_prefill);
-        let reused = self.decoder.adopt_prefix(&mut sequence, &tokens[..most])?;
+        self.begun += 1;
+        let of = (&self.decoder, &self.pool);
+        let (shared, reused) = Shared::begin(of, &self.others, self.begun, options, &tokens[..most])?;
         self.metrics.reused_tokens.inc_by(reused as u64);
-        Ok(sequence)
+        Ok(shared)
     }
 
     /// The tokens that each of the active feeds: what it generated last, with guesses of what follows, or a part of its prompt. None
@@ -261,7 +266,7 @@ impl<'a> Engine<'a> {
         while !self.active.is_empty() {
             let shares = self.shares();
             let mut places = Vec::new();
-            let mut parts = Vec::new();
+            let mut fed = Vec::new();
             for (place, (a, tokens)) in self.active.iter_mut().zip(&shares).enumerate() {
                 if tokens.is_empty() {
                     continue;
@@ -272,11 +277,10 @@ impl<'a> Engine<'a> {
                     Ordering::Greater => Predict::Each,
                 };
                 places.push((place, predict));
-                parts.push(Part { sequence: &mut a.sequence, tokens, predict });
+                fed.push(Share { of: &mut a.shared, tokens, predict });
             }
             let start = Instant::now();
-            let result = self.decoder.step_mixed(&mut parts).map(<[u32]>::to_vec);
-            match result {
+            match ranks::step(&mut self.decoder, &self.others, fed) {
                 Ok(predicted) => {
                     let seconds = start.elapsed().as_secs_f64();
                     return self.stepped(&shares, &places, &predicted, seconds);
@@ -286,7 +290,7 @@ impl<'a> Engine<'a> {
                     let Active { job, .. } = self.active.remove(places[place].0);
                     self.fail(job, Failure::Engine(error.to_string()));
                 }
-                Err(error) if no_memory(&error) && self.make_room() => {}
+                Err(error) if no_memory(&error) && self.is_common(&error) && self.make_room() => {}
                 Err(error) => return self.all_failed(error),
             }
         }
@@ -306,7 +310,8 @@ impl<'a> Engine<'a> {
         let (mut ended, mut column) = (Vec::new(), 0);
         for &(place, predict) in places {
             let (a, fed) = (&mut self.active[place], &shares[place]);
-            let from_prompt = a.job.prompt.saturating_sub(a.sequence.len() - fed.len()).min(fed.len());
+            let before = a.shared.sequence.len() - fed.len();
+            let from_prompt = a.job.prompt.saturating_sub(before).min(fed.len());
             self.metrics.prompt_tokens.inc_by(from_prompt as u64);
             let own = match predict {
                 Predict::Nothing => continue,
@@ -318,7 +323,7 @@ impl<'a> Engine<'a> {
             let (mut own, rest) = predicted.split_at(own);
             predicted = rest;
             if predict == Predict::Each {
-                own = &own[..a.sequence.accept(fed, own)?];
+                own = &own[..a.shared.accept(fed, own)?];
                 self.metrics.drafted_tokens.inc_by(fed.len() as u64 - 1);
                 self.metrics.accepted_tokens.inc_by(own.len() as u64 - 1);
             }
@@ -330,10 +335,19 @@ impl<'a> Engine<'a> {
             let Active { job, .. } = self.active.remove(place);
             match end {
                 Ok(reason) => self.done(job, reason),
+                Err(error) if !self.is_common(&error) => {
+                    self.fail(job, failure(&error));
+                    return Err(error);
+                }
                 Err(error) => self.failed(job, error)?,
             }
         }
         Ok(())
+    }
+
+    /// Whether an error of a call that all processes make leaves them alike.
+    fn is_common(&self, error: &DecodeError) -> bool {
+        !self.others.are() || ranks::same_for_all(error)
     }
 
     /// Sets aside the request that came last, so that the others go on; `false`: there is but one.
@@ -361,7 +375,7 @@ impl<'a> Engine<'a> {
                 None => None,
                 Some(count) => {
                     // The most likely one is what the others are relative to.
-                    let mut found = self.decoder.logprobs(column, count.max(1), &[token])?;
+                    let mut found = ranks::logprobs(&mut self.decoder, &self.others, column, count.max(1), &[token])?;
                     found.top.truncate(count);
                     Some(found)
                 }
@@ -413,7 +427,7 @@ impl<'a> Engine<'a> {
         for a in std::mem::take(&mut self.active) {
             self.fail(a.job, failure(&error));
         }
-        if device_lost(&error) { Err(error) } else { Ok(()) }
+        if device_lost(&error) || !self.is_common(&error) { Err(error) } else { Ok(()) }
     }
 
     /// Tells everybody that there will be nothing more.
@@ -454,6 +468,7 @@ fn failure(error: &DecodeError) -> Failure {
     kind(error.to_string())
 }
 
+/// Whether the device is lost, or another process.
 fn device_lost(error: &DecodeError) -> bool {
-    runtime(error).is_some_and(warpsmith_host::Error::is_device_lost)
+    matches!(error, DecodeError::Collective(_)) || runtime(error).is_some_and(warpsmith_host::Error::is_device_lost)
 }

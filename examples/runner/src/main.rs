@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use warpsmith_host::Device;
 use warpsmith_host::chat::ChatTemplate;
+use warpsmith_host::collectives::World;
 use warpsmith_host::decode::{LoadProgress, Model, Sampling};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, Tokenizer};
@@ -24,6 +25,7 @@ use warpsmith_runner::http::request::Defaults;
 use warpsmith_runner::http::{self, Service};
 use warpsmith_runner::metrics::Metrics;
 use warpsmith_runner::queue::{Event, Prompt, Queue, Requests};
+use warpsmith_runner::ranks;
 use warpsmith_runner::serve::{self, Limits, Signals};
 
 /// Time for the engine to end the step that it is in, once nobody waits for it.
@@ -43,26 +45,63 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     Sampling { temperature: cli.temperature, ..Default::default() }.check()?;
     let file = ModelFile::open_within(&cli.model, cli.context.unwrap_or(usize::MAX))?;
     let tokenizer = Tokenizer::from_gguf(file.gguf())?;
-    let ordinals = if cli.devices.is_empty() { std::slice::from_ref(&cli.device) } else { &cli.devices[..] };
-    let devices = ordinals.iter().map(|ordinal| Device::open(*ordinal)).collect::<Result<Vec<_>, _>>()?;
-    let mut said = 0;
-    let model = Model::load_over_with(&devices, &file, |LoadProgress { done, total, .. }| {
-        let percent = done * 100 / total.max(1);
-        if percent / 10 > said {
-            said = percent / 10;
-            eprintln!("loading {percent} %");
-        }
-    })?;
+    let world = cli.processes.world()?;
+    let model = load(cli, &file, world.as_ref())?;
     eprintln!("engine: {}", model.device().engine());
     let eog = tokenizer.eog().to_vec();
     let Cli { batch, context, prefill, fast_prefill, draft, pool, kv, .. } = *cli;
-    let options = Options { batch, context, prefill, fast_prefill, draft, pool, kv, eog };
+    let follows = world.as_ref().is_some_and(|world| world.rank > 0);
+    let options = Options { batch, context, prefill, fast_prefill, draft, pool, kv, eog, world };
+    if follows {
+        heed_second_signal()?;
+        return Ok(ranks::follow(&model, &options)?);
+    }
     if cli.prompts.is_empty() {
         let template = template(cli, &file, &tokenizer)?;
         serve(cli, model, tokenizer, template, options)
     } else {
         complete(cli, &model, &tokenizer, &options)
     }
+}
+
+/// The model on the devices of this process, or what this one of several has of it.
+fn load(cli: &Cli, file: &ModelFile, world: Option<&World>) -> Result<Model, Box<dyn Error>> {
+    let mut said = 0;
+    let progress = |LoadProgress { done, total, .. }: LoadProgress<'_>| {
+        let percent = done * 100 / total.max(1);
+        if percent / 10 > said {
+            said = percent / 10;
+            eprintln!("loading {percent} %");
+        }
+    };
+    let Some(world) = world else {
+        let ordinals = if cli.devices.is_empty() { std::slice::from_ref(&cli.device) } else { &cli.devices[..] };
+        let devices = ordinals.iter().map(|ordinal| Device::open(*ordinal)).collect::<Result<Vec<_>, _>>()?;
+        return Ok(Model::load_over_with(&devices, file, progress)?);
+    };
+    let device = Device::open(world.local_rank % Device::count()?.max(1))?;
+    let exchange = cli.processes.transport.choose(&device)?;
+    eprintln!("rank {} of {}: {exchange}", world.rank, world.ranks);
+    let rank = exchange.join(world, &device, ranks::PATIENCE)?;
+    Ok(Model::load_rank_with(&device, file, rank, cli.processes.split, progress)?)
+}
+
+/// Whoever starts several processes tells all of them to end. The first then ends what runs, and tells the others when that is done: they
+/// heed a second signal alone.
+fn heed_second_signal() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = runtime.block_on(async { Signals::new() })?;
+    let wait = move || {
+        runtime.block_on(async {
+            let signal = signals.next().await;
+            eprintln!("{signal}: rank 0 says when this ends");
+            let signal = signals.next().await;
+            eprintln!("{signal}: ended at once");
+            std::process::exit(128 + i32::from(signal.number));
+        });
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(())
 }
 
 /// The template of the options, or the model's. A model without one still completes texts.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use warpsmith_host::decode::{Logprobs, Sampling};
 
@@ -72,18 +72,33 @@ pub struct Stopped;
 /// The sending end. The engine ends when all of its copies are gone and all requests are done.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    sender: UnboundedSender<Request>,
+    sender: UnboundedSender<Waited>,
     places: Arc<Semaphore>,
 }
 
 /// The engine's end.
 #[derive(Debug)]
-pub struct Requests(UnboundedReceiver<Request>);
+pub struct Requests {
+    receiver: UnboundedReceiver<Waited>,
+    /// For alarms, which keep nobody waiting.
+    sender: WeakUnboundedSender<Waited>,
+}
+
+/// What the engine waits for.
+#[derive(Debug)]
+pub enum Waited {
+    /// A request.
+    Request(Box<Request>),
+    /// Something else has happened that concerns it.
+    Alarm,
+    /// There will be no more requests.
+    End,
+}
 
 /// A place in the queue, which no other request takes.
 #[derive(Debug)]
 pub struct Place {
-    sender: UnboundedSender<Request>,
+    sender: UnboundedSender<Waited>,
     permit: OwnedSemaphorePermit,
 }
 
@@ -91,7 +106,8 @@ impl Queue {
     /// A queue for so many requests that wait.
     pub fn new(places: usize) -> (Queue, Requests) {
         let (sender, receiver) = unbounded_channel();
-        (Queue { sender, places: Arc::new(Semaphore::new(places)) }, Requests(receiver))
+        let requests = Requests { receiver, sender: sender.downgrade() };
+        (Queue { sender, places: Arc::new(Semaphore::new(places)) }, requests)
     }
 
     /// A place, if one is free. It is kept from before the prompt is made, which costs time too.
@@ -106,19 +122,36 @@ impl Place {
     pub fn send(self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Stopped> {
         let (reply, events) = unbounded_channel();
         let request = Request { prompt, reply, since: Instant::now(), place: self.permit };
-        self.sender.send(request).map_err(|_| Stopped)?;
+        self.sender.send(Waited::Request(Box::new(request))).map_err(|_| Stopped)?;
         Ok(events)
     }
 }
 
 impl Requests {
-    /// Waits for a request; `None`: there will be no more. Not to be called where futures run.
-    pub fn wait(&mut self) -> Option<Request> {
-        self.0.blocking_recv()
+    /// Waits for a request or an alarm. Not to be called where futures run.
+    pub fn wait(&mut self) -> Waited {
+        self.receiver.blocking_recv().unwrap_or(Waited::End)
     }
 
     /// A request that is there already.
     pub fn take(&mut self) -> Option<Request> {
-        self.0.try_recv().ok()
+        loop {
+            match self.receiver.try_recv().ok()? {
+                Waited::Request(request) => return Some(*request),
+                // Who asks looks around anyway.
+                Waited::Alarm => {}
+                Waited::End => return None,
+            }
+        }
+    }
+
+    /// Wakes whoever waits, from whatever thread.
+    pub fn alarm(&self) -> impl FnOnce() + Send + 'static {
+        let sender = self.sender.clone();
+        move || {
+            if let Some(sender) = sender.upgrade() {
+                let _ = sender.send(Waited::Alarm);
+            }
+        }
     }
 }

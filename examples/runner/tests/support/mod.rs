@@ -56,6 +56,11 @@ impl Server {
         server
     }
 
+    /// Whatever becomes of it.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+
     /// A field of `/proc/PID/status`.
     pub fn process(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
