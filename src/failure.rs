@@ -60,6 +60,11 @@ impl Failure {
         Self::new(Kind::Operation, format!("cannot write {}: {error}", path.display()))
     }
 
+    /// Whether it is of this kind.
+    pub fn is(&self, kind: Kind) -> bool {
+        self.code == kind as u8
+    }
+
     /// The code that the process ends with.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)

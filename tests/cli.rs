@@ -8,6 +8,8 @@ mod chat;
 mod doctor;
 #[path = "cli/kernels.rs"]
 mod kernels;
+#[path = "cli/processes.rs"]
+mod processes;
 #[path = "cli/projection.rs"]
 mod projection;
 #[path = "cli/run.rs"]

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use warpsmith_host::collectives::Transport;
 use warpsmith_host::decode::{Activations, KvType, Split, UnknownName};
 use warpsmith_host::gpu_kernels::format::Format;
 use warpsmith_host::model::{Architecture, ModelShape};
@@ -40,9 +41,6 @@ pub struct RunArgs {
     /// How the model is run.
     #[command(flatten)]
     pub engine: EngineArgs,
-    /// With which other processes.
-    #[command(flatten)]
-    pub processes: ProcessArgs,
     /// How tokens are chosen, and when they end.
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -155,54 +153,23 @@ pub struct StepArgs {
     pub persistent: bool,
 }
 
-/// What several processes that run a model exchange data by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
-    /// NCCL on GPUs where its library is found, else sockets; all processes have to find the same.
-    #[default]
-    Auto,
-    /// NCCL.
-    Nccl,
-    /// TCP, through the memory of the hosts: slow, and everywhere.
-    Sockets,
-}
-
-/// What a process has of a model that several run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SplitChoice {
-    /// Its share of every layer: all compute every token together.
-    #[default]
-    Shares,
-    /// Layers of its own: one after the other computes every token.
-    Stages,
-}
-
-impl From<SplitChoice> for Split {
-    fn from(choice: SplitChoice) -> Split {
-        match choice {
-            SplitChoice::Shares => Split::Shares,
-            SplitChoice::Stages => Split::Stages,
-        }
-    }
-}
-
-/// Options of `run` where several processes have a model together.
+/// Several processes that have a model together: options of `run`, `chat` and `bench-model`.
 #[derive(Clone, Debug, Args)]
 pub struct ProcessArgs {
     /// Run as one of several processes that have the model together, started alike by torchrun, mpirun or srun, whose variables say which one
-    /// this is; or as the one that is named, e.g. 0/2@127.0.0.1:29501. The first prints. Each has the device of its number on the machine,
-    /// or the one that --device names.
+    /// this is; or as the one that is named, e.g. 0/2@127.0.0.1:29501. The first reads and prints. Each has the device of its number on the
+    /// machine, or the one that --device names.
     #[arg(long, value_name = "RANK/RANKS@HOST:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "devices")]
     pub processes: Option<String>,
     /// What each process has.
-    #[arg(long, value_enum, default_value_t, requires = "processes")]
-    pub split: SplitChoice,
+    #[arg(long, default_value_t, requires = "processes", value_parser = one_of(&Split::ALL, Split::name, Split::alias, Split::about))]
+    pub split: Split,
     /// What processes exchange data by.
-    #[arg(long, value_enum, default_value_t, requires = "processes")]
+    #[arg(long, default_value_t, requires = "processes", value_parser = one_of(&Transport::ALL, Transport::name, Transport::alias, Transport::about))]
     pub transport: Transport,
 }
 
-/// How a model is run: options of `run` and `chat`.
+/// How a model is run: options of `run`, `chat` and `bench-model`.
 #[derive(Clone, Debug, Args)]
 pub struct EngineArgs {
     /// CUDA driver to use; overrides WARPSMITH_DRIVER.
@@ -218,6 +185,9 @@ pub struct EngineArgs {
     /// Launch every kernel of every step instead of replaying a captured graph.
     #[arg(long)]
     pub eager: bool,
+    /// With which other processes.
+    #[command(flatten)]
+    pub processes: ProcessArgs,
     /// How a step is done.
     #[command(flatten)]
     pub step: StepArgs,

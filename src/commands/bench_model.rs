@@ -9,6 +9,7 @@ use warpsmith_host::decode::{
     DecodeError, Decoder, DecoderOptions, Feed, Model, Pool, PoolOptions, Sequence, SequenceOptions, Session,
 };
 
+use super::processes::Party;
 use super::run::report::{EngineReport, ModelReport};
 use super::run::shipped_model;
 use super::session::{self, Loaded, Rate};
@@ -57,54 +58,75 @@ impl Test {
         }
     }
 
-    fn run(self, subject: &mut Subject, tokens: &[u32]) -> Result<Rate, DecodeError> {
-        subject.session.rollback(0)?;
-        let start = Instant::now();
+    /// Sequences that are fed together.
+    fn batch(self) -> Option<usize> {
         match self {
-            Test::Prompt(n) => {
-                subject.session.prefill(&tokens[..n])?;
-            }
-            Test::Generation(n) => {
-                let mut next = tokens.first().copied().unwrap_or_default();
-                for _ in 0..n {
-                    next = subject.session.feed(next)?;
-                }
-            }
-            Test::Batch(n, batch) => {
-                let Some((decoder, sequences)) = &mut subject.batch else { return Err(DecodeError::NoLogits) };
-                sequences.iter_mut().for_each(Sequence::reset);
-                let first = |i: usize| tokens[i % tokens.len()];
-                let feed = |(i, sequence)| Feed { sequence, token: first(i) };
-                let mut pipeline =
-                    decoder.pipeline(sequences.iter_mut().take(batch).enumerate().map(feed).collect())?;
-                pipeline.limit(n);
-                while pipeline.next_tokens()?.is_some() {}
-            }
+            Test::Prompt(_) | Test::Generation(_) => None,
+            Test::Batch(_, batch) => Some(batch),
         }
+    }
+
+    fn run(self, subject: &mut Subject, tokens: &[u32]) -> Result<Rate, DecodeError> {
+        match subject {
+            Subject::One(session) => self.run_alone(session, tokens),
+            Subject::Many(decoder, sequences) => self.run_together(decoder, sequences, tokens),
+        }
+    }
+
+    fn run_alone(self, session: &mut Session, tokens: &[u32]) -> Result<Rate, DecodeError> {
+        session.rollback(0)?;
+        let start = Instant::now();
+        if let Test::Prompt(n) = self {
+            session.prefill(&tokens[..n])?;
+            return Ok(Rate::since(start, n));
+        }
+        let mut next = tokens.first().copied().unwrap_or_default();
+        for _ in 0..self.length() {
+            next = session.feed(next)?;
+        }
+        Ok(Rate::since(start, self.length()))
+    }
+
+    fn run_together(
+        self,
+        decoder: &mut Decoder,
+        sequences: &mut [Sequence],
+        tokens: &[u32],
+    ) -> Result<Rate, DecodeError> {
+        sequences.iter_mut().for_each(Sequence::reset);
+        let start = Instant::now();
+        let first = |i: usize| tokens[i % tokens.len()];
+        let feed = |(i, sequence)| Feed { sequence, token: first(i) };
+        let batch = self.batch().unwrap_or(1);
+        let mut pipeline = decoder.pipeline(sequences.iter_mut().take(batch).enumerate().map(feed).collect())?;
+        pipeline.limit(self.length());
+        while pipeline.next_tokens()?.is_some() {}
         Ok(Rate::since(start, self.tokens()))
     }
 }
 
-/// What tests are run on.
-struct Subject {
-    session: Session,
-    /// For several sequences, which keep keys and values in pages.
-    batch: Option<(Decoder, Vec<Sequence>)>,
+/// What tests are run on: one decoder at a time, as several processes have one.
+enum Subject {
+    /// A sequence alone.
+    One(Box<Session>),
+    /// Several, which keep keys and values in pages.
+    Many(Box<Decoder>, Vec<Sequence>),
 }
 
 impl Subject {
-    fn new(model: &Model, engine: &EngineArgs, capacity: usize, batch: usize) -> Result<Subject, Failure> {
-        let session = session::session(model, engine, &defaults(), (capacity, false))?;
-        if batch == 0 {
-            return Ok(Subject { session, batch: None });
-        }
+    /// For tests of one sequence, or of at most so many together.
+    fn new(model: &Model, engine: &EngineArgs, capacity: usize, batch: Option<usize>) -> Result<Subject, Failure> {
+        let Some(batch) = batch else {
+            let session = session::session(model, engine, &defaults(), (capacity, false))?;
+            return Ok(Subject::One(Box::new(session)));
+        };
         let decoder = Decoder::new(model, DecoderOptions { batch, ..session::decoder_options(engine, capacity) })?;
         let of = PoolOptions { kv: session::precision(engine).kv, ..Default::default() };
         let positions = batch * capacity.next_multiple_of(of.page);
         let pool = Pool::new(model, PoolOptions { positions, ..of })?;
         let options = SequenceOptions { capacity: Some(capacity), kv: of.kv, ..Default::default() };
         let sequences = (0..batch).map(|_| Sequence::in_pool(&pool, options)).collect::<Result<_, _>>()?;
-        Ok(Subject { session, batch: Some((decoder, sequences)) })
+        Ok(Subject::Many(Box::new(decoder), sequences))
     }
 }
 
@@ -193,40 +215,36 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
             "{longest} tokens in a context of {capacity}: the model's context is {context} positions; ask for fewer by -p and -n"
         )));
     }
-    let devices = session::open_devices(&args.engine)?;
+    let devices = session::open_devices(&args.engine, Party::of(&args.engine.processes)?)?;
+    let listens = devices.listens();
     let device = &devices.first;
     let (engine, model_report) = (EngineReport::new(&devices), ModelReport::new(&loaded.path, &loaded.file));
-    if !args.json {
+    if !args.json && !listens {
         println!("engine  {engine}\nmodel   {model_report}\n");
         output::flush();
     }
     let model = session::load(&devices, &loaded.file, args.json)?;
-    let batch = args.batch.iter().copied().max().unwrap_or(0);
-    let mut subject = Subject::new(&model, &args.engine, capacity, batch)?;
     // Any tokens: what they are changes no launch.
     let tokens: Vec<u32> = (0..longest).map(|i| ((i * 7919 + 13) % vocab) as u32).collect();
-    let bar = ProgressBar::new((tests.len() * (args.repetitions + UNTIMED)) as u64);
+    let bar = if listens { ProgressBar::hidden() } else { ProgressBar::no_length() };
+    bar.set_length((tests.len() * (args.repetitions + UNTIMED)) as u64);
     bar.set_style(
         ProgressStyle::with_template("{msg}: run {pos} of {len}").unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
+    let (alone, together): (Vec<Test>, Vec<Test>) = tests.into_iter().partition(|test| test.batch().is_none());
     let mut rows = Vec::new();
-    for test in tests {
-        bar.set_message(test.name());
-        let mut per_token = None;
-        for _ in 0..UNTIMED {
-            software::reset_profile();
-            test.run(&mut subject, &tokens)?;
-            per_token = device.is_software().then(|| Counted::now(test.tokens()));
-            bar.inc(1);
+    for tests in [alone, together] {
+        let Some(first) = tests.first() else { continue };
+        let batch = first.batch().and(args.batch.iter().copied().max());
+        let mut subject = Subject::new(&model, &args.engine, capacity, batch)?;
+        for test in tests {
+            rows.push(row(test, &mut subject, &tokens, (args.repetitions, device.is_software()), &bar)?);
         }
-        let mut rates = Vec::with_capacity(args.repetitions);
-        for _ in 0..args.repetitions {
-            rates.push(test.run(&mut subject, &tokens)?.tokens_per_second);
-            bar.inc(1);
-        }
-        rows.push(Row::new(test, rates, per_token));
     }
     bar.finish_and_clear();
+    if listens {
+        return Ok(());
+    }
     let precision = session::precision(&args.engine);
     let report = Report {
         engine,
@@ -243,6 +261,30 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
         print(&report, device.is_software());
     }
     Ok(())
+}
+
+/// Times a test, and counts it where that is possible.
+fn row(
+    test: Test,
+    subject: &mut Subject,
+    tokens: &[u32],
+    (repetitions, counts): (usize, bool),
+    bar: &ProgressBar,
+) -> Result<Row, Failure> {
+    bar.set_message(test.name());
+    let mut per_token = None;
+    for _ in 0..UNTIMED {
+        software::reset_profile();
+        test.run(subject, tokens)?;
+        per_token = counts.then(|| Counted::now(test.tokens()));
+        bar.inc(1);
+    }
+    let mut rates = Vec::with_capacity(repetitions);
+    for _ in 0..repetitions {
+        rates.push(test.run(subject, tokens)?.tokens_per_second);
+        bar.inc(1);
+    }
+    Ok(Row::new(test, rates, per_token))
 }
 
 fn print(report: &Report, software: bool) {

@@ -1,46 +1,37 @@
 //! `warpsmith chat`: several turns with one model. What was said stays in the cache: a turn feeds what is new.
 
-use std::io::{BufRead, IsTerminal};
-use std::time::Instant;
+mod follow;
+mod lines;
+mod speaker;
 
-use serde::Serialize;
+use std::io::IsTerminal;
+
 use warpsmith_host::chat::{ChatOptions, ChatTemplate, Message};
-use warpsmith_host::decode::Session;
+use warpsmith_host::collectives::{Control, Lead};
 use warpsmith_host::tokenizer::Tokenizer;
 
+use super::processes::Party;
 use super::run::report::{EngineReport, ModelReport};
-use super::session::{self, BY_COUNT, BY_STOP, BY_TOKEN, Loaded, Rate, printable};
+use super::session::{self, Loaded, Rate};
 use crate::cli::ChatArgs;
 use crate::failure::{Failure, Kind};
 use crate::output;
+use lines::Lines;
+use speaker::{Speaker, Turn};
 
 /// Positions that a conversation has room for, unless `--context` says otherwise.
 const CONTEXT: usize = 4096;
 /// Forgets all that was said.
 const RESET: &str = "/reset";
 
-/// What a turn did.
-#[derive(Debug, Serialize)]
-struct Turn {
-    text: String,
-    /// `count`, `end of text` or `stop text`; `context`: the cache is full.
-    ended_by: &'static str,
-    /// Tokens of the conversation that were in the cache already.
-    cached: usize,
-    /// Those that were fed at once.
-    prompt: Rate,
-    /// Those that were fed one by one.
-    generation: Rate,
-    tokens_generated: Vec<u32>,
-}
-
 struct Conversation<'a> {
     args: &'a ChatArgs,
-    tokenizer: &'a Tokenizer,
     template: ChatTemplate,
     options: ChatOptions,
-    session: Session,
+    speaker: Speaker<'a>,
     messages: Vec<Message>,
+    /// The other processes, if there are some.
+    lead: Option<Lead>,
 }
 
 impl Conversation<'_> {
@@ -62,8 +53,9 @@ impl Conversation<'_> {
     }
 
     fn reply(&mut self) -> Result<Turn, Failure> {
-        let tokens = self.template.encode(self.tokenizer, &self.messages, &self.options).map_err(Failure::input)?;
-        let capacity = self.session.capacity();
+        let tokens =
+            self.template.encode(self.speaker.tokenizer, &self.messages, &self.options).map_err(Failure::input)?;
+        let capacity = self.speaker.session.capacity();
         if tokens.is_empty() {
             return Err(Failure::input("the chat template makes no prompt of this conversation"));
         }
@@ -73,55 +65,10 @@ impl Conversation<'_> {
                 tokens.len()
             )));
         }
-        // What the cache has of this, but for the last token, which gives the first of the reply.
-        let same = self.session.sequence().tokens().iter().zip(&tokens).take_while(|(a, b)| a == b).count();
-        let cached = same.min(tokens.len() - 1);
-        self.session.rollback(cached)?;
-        let start = Instant::now();
-        let first = self.session.prefill(&tokens[cached..])?;
-        let prompt = Rate::since(start, tokens.len() - cached);
-        let mut turn = self.generate(first)?;
-        (turn.cached, turn.prompt) = (cached, prompt);
-        Ok(turn)
-    }
-
-    fn generate(&mut self, first: u32) -> Result<Turn, Failure> {
-        let (args, sampling) = (self.args, &self.args.sampling);
-        let (mut stops, mut stream) = (session::stops(sampling)?, self.tokenizer.continue_stream());
-        let (mut text, mut tokens, mut next) = (String::new(), Vec::new(), first);
-        let mut show = |piece: String| {
-            if !args.json {
-                print!("{}", printable(&piece));
-                output::flush();
-            }
-            text.push_str(&piece);
-        };
-        let start = Instant::now();
-        let ended_by = loop {
-            if tokens.len() >= args.count {
-                break BY_COUNT;
-            }
-            tokens.push(next);
-            if self.tokenizer.is_eog(next) && !sampling.ignore_eos {
-                break BY_TOKEN;
-            }
-            show(stops.push(&stream.push(next)));
-            if stops.found() {
-                break BY_STOP;
-            }
-            // Nobody reads any more.
-            output::check()?;
-            if tokens.len() < args.count {
-                if self.session.len() >= self.session.capacity() {
-                    break "context";
-                }
-                next = self.session.feed(next)?;
-            }
-        };
-        show(stops.push(&stream.finish()));
-        show(stops.finish());
-        let generation = Rate::since(start, tokens.len().saturating_sub(1));
-        Ok(Turn { text, ended_by, cached: 0, prompt: Rate::default(), generation, tokens_generated: tokens })
+        if let Some(lead) = &mut self.lead {
+            lead.tell(&follow::told(&tokens))?;
+        }
+        self.speaker.turn(&tokens)
     }
 }
 
@@ -142,7 +89,12 @@ pub fn run(args: &ChatArgs) -> Result<(), Failure> {
     let tokenizer = loaded.tokenizer.as_ref().map_err(|reason| {
         Failure::input(format!("{}: messages cannot be turned into tokens: {reason}", loaded.path.display()))
     })?;
-    let template = template(args, &loaded, tokenizer)?;
+    let party = Party::of(&args.engine.processes)?;
+    // Messages are those of the process that reads them.
+    let template = match party.as_ref().is_none_or(Party::speaks) {
+        true => Some(template(args, &loaded, tokenizer)?),
+        false => None,
+    };
     let most = loaded.file.config().context;
     let capacity = args.engine.context.unwrap_or(CONTEXT.min(most));
     if capacity == 0 || capacity > most {
@@ -150,37 +102,42 @@ pub fn run(args: &ChatArgs) -> Result<(), Failure> {
     }
     session::stops(&args.sampling)?;
 
-    let devices = session::open_devices(&args.engine)?;
-    if !args.json {
+    let devices = session::open_devices(&args.engine, party)?;
+    let silent = args.json || devices.listens();
+    if !silent {
         println!("engine  {}\nmodel   {}\n", EngineReport::new(&devices), ModelReport::new(&loaded.path, &loaded.file));
         output::flush();
     }
     let model = session::load(&devices, &loaded.file, args.json)?;
     let session = session::session(&model, &args.engine, &args.sampling, (capacity, false))?;
+    let mut speaker = Speaker { count: args.count, sampling: &args.sampling, tokenizer, session, silent };
+    let control = devices.party.as_ref().map(|party| party.control(&follow::common(args, capacity))).transpose()?;
+    let (lead, template) = match (control, template) {
+        (Some(Control::Follow(rank)), _) => return follow::follow(rank, &mut speaker),
+        (_, None) => return Err(Failure::new(Kind::Operation, "rank 0 is another process")),
+        (Some(Control::Lead(lead)), Some(template)) => (Some(lead), template),
+        (None, Some(template)) => (None, template),
+    };
     let options = ChatOptions { variables: args.variables.iter().cloned().collect(), ..Default::default() };
-    let mut talk = Conversation { args, tokenizer, template, options, session, messages: Vec::new() };
+    let mut talk = Conversation { args, template, options, speaker, messages: Vec::new(), lead };
     talk.reset();
-    converse(&mut talk)
+    converse(&mut talk)?;
+    talk.lead.map_or(Ok(()), |lead| Ok(lead.end()?))
 }
 
 /// A message a line, until there are no more.
 fn converse(talk: &mut Conversation<'_>) -> Result<(), Failure> {
-    let (json, input) = (talk.args.json, std::io::stdin());
-    let asks = input.is_terminal() && !json;
+    let json = talk.args.json;
+    let asks = std::io::stdin().is_terminal() && !json;
     let (mut turns, mut prompt, mut generation) = (0usize, Rate::default(), Rate::default());
-    let mut line = String::new();
+    let lines = Lines::of_stdin(talk.lead.as_ref())?;
     loop {
         if asks {
             print!("> ");
             output::flush();
         }
         output::check()?;
-        line.clear();
-        let read = input.lock().read_line(&mut line);
-        if read.map_err(|e| Failure::new(Kind::Operation, format!("cannot read standard input: {e}")))? == 0 {
-            break;
-        }
-        let message = line.trim_end_matches(['\n', '\r']);
+        let Some(message) = lines.next(talk.lead.as_ref())? else { break };
         if message.trim().is_empty() {
             continue;
         }
@@ -188,10 +145,10 @@ fn converse(talk: &mut Conversation<'_>) -> Result<(), Failure> {
             talk.reset();
             continue;
         }
-        let turn = match talk.turn(message) {
+        let turn = match talk.turn(&message) {
             Ok(turn) => turn,
-            // Who sits before it may say something shorter; a program gets the exit code.
-            Err(failure) if asks => {
+            // Who sits before it may say something shorter; a program gets the exit code. Without a process the others can do no more.
+            Err(failure) if asks && (talk.lead.is_none() || failure.is(Kind::Input)) => {
                 eprintln!("error: {failure}");
                 continue;
             }

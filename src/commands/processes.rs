@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use warpsmith_driver_api::Engine;
 use warpsmith_host::Device;
-use warpsmith_host::collectives::{Library, Nccl, SocketOptions, Sockets, World};
-use warpsmith_host::decode::{LoadProgress, Model};
+use warpsmith_host::collectives::{Control, Error, Transport, World};
+use warpsmith_host::decode::{LoadProgress, Model, Split};
 use warpsmith_host::model::ModelFile;
 
-use crate::cli::{ProcessArgs, Transport};
+use crate::cli::ProcessArgs;
 use crate::failure::{Failure, Kind};
 
 /// For how long a process waits for others, which may read the file from a slower disk. Whose process ends is noticed at once over sockets.
@@ -17,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// This process among the others.
 pub struct Party {
     world: World,
-    split: warpsmith_host::decode::Split,
+    split: Split,
     transport: Transport,
 }
 
@@ -25,14 +24,15 @@ impl Party {
     /// What the options and the environment say; nothing, where they ask for no others.
     pub fn of(args: &ProcessArgs) -> Result<Option<Party>, Failure> {
         let Some(place) = &args.processes else { return Ok(None) };
-        let world = match place.as_str() {
-            "" => World::from_environment().map_err(|e| Failure::usage(format!("--processes: {e}")))?,
-            place => parse(place)?,
+        let (world, as_given) = match place.as_str() {
+            "" => (World::from_environment(), "--processes: "),
+            place => (place.parse(), "--processes="),
         };
-        Ok(Some(Party { world, split: args.split.into(), transport: args.transport }))
+        let world = world.map_err(|e| Failure::usage(format!("{as_given}{e}")))?;
+        Ok(Some(Party { world, split: args.split, transport: args.transport }))
     }
 
-    /// Whether it is the one that prints.
+    /// Whether it is the one that reads and prints.
     pub fn speaks(&self) -> bool {
         self.world.rank == 0
     }
@@ -55,39 +55,20 @@ impl Party {
         file: &ModelFile,
         progress: impl FnMut(LoadProgress<'_>),
     ) -> Result<Model, Failure> {
-        let failed = |e: warpsmith_host::collectives::Error| Failure::new(Kind::Operation, e.to_string());
-        let library = match (self.transport, device.engine()) {
-            (Transport::Nccl, _) => Some(Library::load().map_err(failed)?),
-            (Transport::Auto, Engine::Cuda { .. }) => Library::load().ok(),
-            (Transport::Auto | Transport::Sockets, _) => None,
-        };
-        match library {
-            Some(library) => {
-                let version = library.version().map_err(failed)?;
-                eprintln!("rank {} of {}: NCCL {version}", self.world.rank, self.world.ranks);
-                let rank = Nccl::join(&library, &self.world, device, PATIENCE).map_err(failed)?;
-                Ok(Model::load_rank_with(device, file, rank, self.split, progress)?)
-            }
-            None => {
-                eprintln!("rank {} of {}: sockets, through host memory", self.world.rank, self.world.ranks);
-                let options = SocketOptions { timeout: PATIENCE, ..Default::default() };
-                let rank = Sockets::join(&self.world, device, options).map_err(failed)?;
-                Ok(Model::load_rank_with(device, file, rank, self.split, progress)?)
-            }
-        }
+        let exchange = self.transport.choose(device)?;
+        eprintln!("rank {} of {}: {exchange}", self.world.rank, self.world.ranks);
+        let rank = exchange.join(&self.world, device, PATIENCE)?;
+        Ok(Model::load_rank_with(device, file, rank, self.split, progress)?)
+    }
+
+    /// What the first tells the others, who have to have `same` in common.
+    pub fn control(&self, same: &str) -> Result<Control, Failure> {
+        Ok(Control::join(&self.world, same, 0, PATIENCE)?.0)
     }
 }
 
-/// `RANK/RANKS@HOST:PORT`.
-fn parse(place: &str) -> Result<World, Failure> {
-    let parts = || {
-        let (ranks, address) = place.split_once('@')?;
-        let (rank, ranks) = ranks.split_once('/')?;
-        let (rank, ranks) = (rank.parse::<u32>().ok()?, ranks.parse::<u32>().ok()?);
-        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty())?.1;
-        port.parse::<u16>().ok().filter(|_| rank < ranks)?;
-        Some(World { rank, ranks, local_rank: rank, address: address.to_owned() })
-    };
-    let expected = "expected RANK/RANKS@HOST:PORT with a rank below their number, as in 0/2@127.0.0.1:29501";
-    parts().ok_or_else(|| Failure::usage(format!("--processes={place}: {expected}")))
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(Kind::Operation, error.to_string())
+    }
 }

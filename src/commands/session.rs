@@ -41,26 +41,28 @@ pub struct Devices {
     /// The one that chooses tokens.
     pub first: Device,
     all: Vec<Device>,
+    /// This process among others, if there are others.
+    pub party: Option<Party>,
 }
 
 impl Devices {
-    /// How many they are.
+    /// How many of this process they are.
     pub fn count(&self) -> usize {
         self.all.len()
     }
+
+    /// Whether another process reads and prints.
+    pub fn listens(&self) -> bool {
+        self.party.as_ref().is_some_and(|party| !party.speaks())
+    }
 }
 
-/// Opens the devices that the options name.
-pub fn open_devices(args: &EngineArgs) -> Result<Devices, Failure> {
-    open_devices_of(args, None)
-}
-
-/// The same, or the device of this process beside others.
-pub fn open_devices_of(args: &EngineArgs, party: Option<&Party>) -> Result<Devices, Failure> {
+/// Opens the devices that the options name, or the one of this process among others.
+pub fn open_devices(args: &EngineArgs, party: Option<Party>) -> Result<Devices, Failure> {
     if let Some(choice) = args.driver {
         warpsmith_driver_api::select(choice.into()).map_err(|e| Failure::new(Kind::NoEngine, e.to_string()))?;
     }
-    let ordinal = match (args.devices.first().copied().or(args.device), party) {
+    let ordinal = match (args.devices.first().copied().or(args.device), &party) {
         (Some(ordinal), _) => ordinal,
         (None, Some(party)) => party.device()?,
         (None, None) => 0,
@@ -70,19 +72,14 @@ pub fn open_devices_of(args: &EngineArgs, party: Option<&Party>) -> Result<Devic
     for ordinal in args.devices.iter().skip(1) {
         all.push(Device::open(*ordinal)?);
     }
-    Ok(Devices { first, all })
+    Ok(Devices { first, all, party })
 }
 
-/// Uploads the weights; says how far it is, where that takes more than two seconds.
+/// Uploads the weights, or what this process has of them; says how far it is, where that takes more than two seconds.
 pub fn load(devices: &Devices, file: &ModelFile, quiet: bool) -> Result<Model, Failure> {
-    Ok(Model::load_over_with(&devices.all, file, teller(quiet))?)
-}
-
-/// The same of what this process has beside others, if there are others.
-pub fn load_of(devices: &Devices, file: &ModelFile, quiet: bool, party: Option<&Party>) -> Result<Model, Failure> {
-    match party {
-        Some(party) => party.load(&devices.first, file, teller(quiet || !party.speaks())),
-        None => load(devices, file, quiet),
+    match &devices.party {
+        Some(party) => party.load(&devices.first, file, teller(quiet || devices.listens())),
+        None => Ok(Model::load_over_with(&devices.all, file, teller(quiet))?),
     }
 }
 

@@ -15,7 +15,7 @@ use warpsmith_host::tokenizer::{Special, TextStream, Tokenizer};
 
 use super::processes::Party;
 use super::session::{self, BY_COUNT, BY_STOP, BY_TOKEN, Loaded, Rate, printable};
-use crate::cli::{RunArgs, SplitChoice, Verify};
+use crate::cli::RunArgs;
 use crate::failure::{Failure, Kind};
 use crate::output;
 use report::{EngineReport, GraphReport, KernelRow, ModelReport, Report};
@@ -209,20 +209,6 @@ fn kernel_rows(device: &Device, sequence: &mut Session, decoded: &Decoded) -> Re
     Ok(KernelRow::timed(&profile))
 }
 
-/// What is compared with the reference: where processes have layers each, the first, which prints, has no logits.
-fn with_logits(args: &RunArgs) -> Result<Verify, Failure> {
-    if args.processes.processes.is_none() || args.processes.split != SplitChoice::Stages {
-        return Ok(args.verify);
-    }
-    match (args.verify, &args.dump_logits) {
-        (Verify::Full, _) => {
-            Err(Failure::usage("--verify full: with --split stages the process that prints has no logits"))
-        }
-        (_, Some(_)) => Err(Failure::usage("--dump-logits: with --split stages the process that prints has no logits")),
-        _ => Ok(Verify::Off),
-    }
-}
-
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     // Input first: nothing is uploaded for a prompt that cannot be run.
@@ -236,14 +222,14 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if let (Err(reason), false) = (&loaded.tokenizer, args.sampling.stop.is_empty()) {
         return Err(Failure::input(format!("--stop looks for text, which this file does not give: {reason}")));
     }
-    let party = Party::of(&args.processes)?;
+    let party = Party::of(&args.engine.processes)?;
     let listens = party.as_ref().is_some_and(|party| !party.speaks());
-    let (verify, silent) = (with_logits(args)?, args.json || listens);
+    let silent = args.json || listens;
     let dumped = args.dump_logits.as_ref().filter(|_| !listens);
     let dump = dumped.map(|path| logits::Dump::new(path, &loaded.path)).transpose()?;
 
-    let devices = session::open_devices_of(&args.engine, party.as_ref())?;
-    let engine = EngineReport::new(&devices).among(party.as_ref().map_or(1, Party::count));
+    let devices = session::open_devices(&args.engine, party)?;
+    let engine = EngineReport::new(&devices);
     let model_report = ModelReport::new(&loaded.path, &loaded.file);
     if !silent {
         println!("engine  {engine}\nmodel   {model_report}");
@@ -253,8 +239,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         println!();
     }
 
-    let model = session::load_of(&devices, &loaded.file, args.json, party.as_ref())?;
-    let plan = verify::Plan::new(verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
+    let model = session::load(&devices, &loaded.file, args.json)?;
+    let plan = verify::Plan::new(args.verify, &loaded.file, prompt.len() + args.count.saturating_sub(1));
     let keep_logits = args.dump_logits.is_some() || plan.positions > 0;
     let mut sequence = session::session(&model, &args.engine, &args.sampling, (capacity, keep_logits))?;
     software::reset_profile();

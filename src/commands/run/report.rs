@@ -10,6 +10,7 @@ use warpsmith_host::model::ModelFile;
 use warpsmith_host::{Engine, Profile};
 
 use super::verify::Comparison;
+use crate::commands::processes::Party;
 use crate::commands::session::{Devices, Rate};
 use crate::table::{Align, Table, bytes, count};
 
@@ -36,12 +37,8 @@ impl EngineReport {
             Engine::Cuda { .. } => "cuda",
             Engine::Software { .. } => "software",
         };
-        Self { kind, device: device.name().to_owned(), sm: device.sm(), devices: devices.count(), processes: 1 }
-    }
-
-    /// The same of one of so many processes.
-    pub fn among(self, processes: usize) -> Self {
-        Self { processes, ..self }
+        let processes = devices.party.as_ref().map_or(1, Party::count);
+        Self { kind, device: device.name().to_owned(), sm: device.sm(), devices: devices.count(), processes }
     }
 }
 
