@@ -76,7 +76,11 @@ fn what_a_configuration_asks_for_and_is_not_implemented_is_refused_by_its_key() 
         ("qwen3", |c| c["layer_types"][0] = json!("sliding_attention"), "`layer_types` has layers with a window"),
         ("qwen3", |c| c["layer_types"][0] = json!("linear_attention"), "`layer_types` has \"linear_attention\""),
         ("qwen2", |c| c["rope_scaling"]["mscale"] = json!(0.7), "`rope_scaling.mscale`"),
-        ("qwen2", |c| c["rope_scaling"]["truncate"] = json!(false), "`rope_scaling.truncate`"),
+        (
+            "qwen2",
+            |c| (c["rope_scaling"]["truncate"], c["rope_scaling"]["beta_fast"]) = (json!(false), json!(1.0)),
+            "`rope_scaling.beta_fast`",
+        ),
         ("qwen2", |c| c["max_window_layers"] = json!(1), "fine"),
         ("llama", |c| c["rope_scaling"]["high_freq_factor"] = json!(1.0), "`rope_scaling.high_freq_factor` is 1"),
         ("llama", |c| c["rope_scaling"]["rope_type"] = json!("longrope"), "is \"longrope\""),

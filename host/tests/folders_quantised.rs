@@ -36,7 +36,7 @@ fn poked(name: &str, tensor: &str, at: usize, bytes: &[u8]) -> String {
 #[test]
 fn methods_that_are_not_implemented_are_refused_by_name() {
     type Change = fn(&mut Value);
-    let cases: [(&str, Change, &str); 27] = [
+    let cases: [(&str, Change, &str); 29] = [
         ("gptq", |q| q["quant_method"] = json!("bitsandbytes"), "`bitsandbytes` is not supported"),
         (
             "gptq",
@@ -44,7 +44,9 @@ fn methods_that_are_not_implemented_are_refused_by_name() {
             "`quantization_config.quant_method` is missing",
         ),
         ("gptq", |q| *q = json!("gptq"), "`quantization_config` is \"gptq\", expected an object"),
-        ("gptq", |q| q["bits"] = json!(3), "with 3 bits"),
+        ("gptq", |q| q["bits"] = json!(5), "with 5 bits; with 2, 3, 4 and 8 it is"),
+        ("gptq", |q| q["bits"] = json!(3), "words for 32 inputs each"),
+        ("gptq3", |q| q["bits"] = json!(2), "shape"),
         ("gptq", |q| q["bits"] = json!(8), "shape"),
         ("gptq", |q| q["group_size"] = json!(0), "`quantization_config.group_size` is 0"),
         ("gptq", |q| q["group_size"] = json!(32.5), "is 32.5"),

@@ -5,7 +5,8 @@ names and conventions of `transformers` (halves of heads are rotated together, G
 in the files, taken apart after the descriptions of the formats:
 
 - GPTQ as AutoGPTQ and GPTQModel pack it: `qweight[k / 8, n]` holds eight inputs of an output, the lowest four bits first,
-  `qzeros[g, n / 8]` the zeros less one (version 2: the zeros), `g_idx[k]` the group of an input.
+  `qzeros[g, n / 8]` the zeros less one (version 2: the zeros), `g_idx[k]` the group of an input. Of three bits, 32 inputs are in three words:
+  ten, two bits of the next and its third, ten, one bit of the next and its other two, ten.
 - AWQ as AutoAWQ's GEMM packs it: `qweight[k, n / 8]` holds eight outputs in the order 0 2 4 6 1 3 5 7.
 - FP8 with `weight_scale_inv` for blocks, or `weight_scale` for rows or the whole matrix.
 - NVFP4: two four-bit floats a byte, the first column lowest, `weight_scale[n, k / 16]` in E4M3, and for the matrix ModelOpt's factor
@@ -317,6 +318,12 @@ def dense():
 
 def words(codes, bits):
     """[.., n * 32 / bits] codes as int32, the first lowest."""
+    if bits == 3:
+        c = codes.astype(np.uint64).reshape(*codes.shape[:-1], -1, 32)
+        ten = lambda first, shift: (c[..., first:first + 10] << (shift + 3 * np.arange(10, dtype=np.uint64))).sum(-1)
+        one, two = ten(0, 0) | c[..., 10] << 30, c[..., 10] >> 2 | ten(11, 1) | c[..., 21] << 31
+        three = c[..., 21] >> 1 | ten(22, 2)
+        return np.stack([one, two, three], -1).reshape(*codes.shape[:-1], -1).astype(np.uint32).view(np.int32)
     per = 32 // bits
     codes = codes.astype(np.uint64).reshape(*codes.shape[:-1], -1, per)
     return (codes << (bits * np.arange(per, dtype=np.uint64))).sum(-1).astype(np.uint32).view(np.int32)
@@ -334,7 +341,7 @@ def gptq(f, name, rows, cols, gain, bits, group, zeros, less=1, order=False):
     size = gain / math.sqrt(cols) / (half * 0.6)
     exact = order or (bits == 8 and zeros is None)
     scales = short(f, (groups, rows), size, 3) if exact else (size * (0.7 + 0.6 * f.rng.random((groups, rows)))).astype(np.float16)
-    z = f.rng.integers(half - 2, half + 3, (groups, rows)) if zeros is None else np.full((groups, rows), zeros)
+    z = f.rng.integers(max(half - 2, less), min(half + 3, 2 * half + less), (groups, rows)) if zeros is None else np.full((groups, rows), zeros)
     if zeros is None and less:
         z[0, 0], z[-1, -1] = half * 2, 1  # What is stored is 15 and 0.
     codes = f.rng.integers(0, 2 * half, (cols, rows))
@@ -451,6 +458,13 @@ def quantised():
              dict(quant_method="gptq", bits=8, group_size=-1, desc_act=False, sym=True, checkpoint_format="gptq_v2"), "qwen3")
     f.write()
     finish(f)
+    for bits, seed in ((3, 32), (2, 33)):
+        def few(f, name, rows, cols, gain):
+            gptq(f, name, rows, cols, gain, bits, 32, 1 << (bits - 1) if "v_proj" in name else None, order=name.endswith("0.mlp.down_proj"))
+
+        f = make(f"gptq{bits}", seed, few, dict(quant_method="gptq", bits=bits, group_size=32, desc_act=True, sym=False), "llama")
+        f.write()
+        finish(f)
     f = make("awq", 23, lambda f, *a: awq(f, *a, 32), dict(quant_method="awq", bits=4, group_size=32, version="gemm", zero_point=True), "qwen2")
     f.write()
     finish(f)

@@ -2,7 +2,7 @@
 
 use super::CheckpointError;
 use super::json::Object;
-use super::{experts, rope};
+use super::{delta, experts, rope};
 use crate::gguf::{GgufWriter, OwnedValue};
 use crate::model::{Architecture, Presence};
 use gpu_kernels::activation::Activation;
@@ -37,12 +37,17 @@ const MODEL_TYPES: &[(&str, Architecture, Option<u32>)] = &[
     ("nemotron", Architecture::Nemotron, None),
     ("stablelm", Architecture::StableLm, None),
     ("olmo", Architecture::Olmo, None),
+    ("gpt_oss", Architecture::GptOss, Some(64)),
+    ("qwen3_next", Architecture::Qwen3Next, Some(256)),
+    ("gpt2", Architecture::Gpt2, None),
+    ("gpt_neox", Architecture::GptNeoX, None),
 ];
 
 /// What tensors are read by.
 pub(super) struct Numbers {
     pub architecture: Architecture,
     pub layers: usize,
+    pub heads: usize,
     pub head_dim: usize,
     /// Each layer has a second norm, in a family whose layers may lack it.
     pub second_norms: bool,
@@ -75,19 +80,7 @@ pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Number
     };
     writer.key("general.architecture", architecture.name());
     let mut keys = Keys { architecture, writer };
-    let required = [
-        ("num_hidden_layers", "block_count"),
-        ("hidden_size", "embedding_length"),
-        ("intermediate_size", "feed_forward_length"),
-        ("max_position_embeddings", "context_length"),
-        ("num_attention_heads", "attention.head_count"),
-        ("vocab_size", "vocab_size"),
-    ];
-    for (from, to) in required {
-        keys.set(to, config.require_count(from)?);
-    }
-    let (layers, hidden) = (config.require_count("num_hidden_layers")?, config.require_count("hidden_size")?);
-    let heads = config.require_count("num_attention_heads")?;
+    let (layers, hidden, heads) = sizes(config, &mut keys)?;
     keys.set("attention.head_count_kv", config.count("num_key_value_heads")?.unwrap_or(heads));
     let head_dim = match (config.count("head_dim")?.or(usual_dim), heads) {
         (Some(n), _) => n,
@@ -107,10 +100,12 @@ pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Number
     unrotated(config, architecture, layers)?;
     scores(config, &mut keys, (layers, hidden, heads, head_dim))?;
     let experts = experts::keys(config, &mut keys)?;
+    delta::keys(config, &mut keys, layers)?;
     let lists = rope::keys(config, &mut keys, head_dim)?;
     Ok(Numbers {
         architecture,
         layers: layers as usize,
+        heads: heads as usize,
         head_dim: head_dim as usize,
         second_norms: architecture.one_norm() == Presence::Optional
             && config.flag("use_parallel_residual")? != Some(true),
@@ -120,12 +115,43 @@ pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Number
     })
 }
 
+/// Writes the sizes that all families have; the numbers of layers and heads, and the width between them.
+fn sizes(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(u32, u32, u32), CheckpointError> {
+    let gpt2 = keys.architecture == Architecture::Gpt2;
+    let size = |usual: &'static str, of_gpt2: &'static str| config.require_count(if gpt2 { of_gpt2 } else { usual });
+    let layers = size("num_hidden_layers", "n_layer")?;
+    let hidden = size("hidden_size", "n_embd")?;
+    let heads = size("num_attention_heads", "n_head")?;
+    let feed_forward = match config.count("n_inner")?.filter(|_| gpt2) {
+        Some(inner) => inner,
+        None if gpt2 => {
+            hidden.checked_mul(4).ok_or_else(|| config.wrong("n_embd", format!("is {hidden}, which is too many")))?
+        }
+        None => config.require_count("intermediate_size")?,
+    };
+    for (to, size) in [
+        ("block_count", layers),
+        ("embedding_length", hidden),
+        ("feed_forward_length", feed_forward),
+        ("context_length", size("max_position_embeddings", "n_positions")?),
+        ("attention.head_count", heads),
+        ("vocab_size", config.require_count("vocab_size")?),
+    ] {
+        keys.set(to, size);
+    }
+    if keys.architecture.says_parallel() {
+        keys.set("use_parallel_residual", config.flag("use_parallel_residual")?.unwrap_or(true));
+    }
+    Ok((layers, hidden, heads))
+}
+
 /// What norms add, and what logits and queries are scaled and clamped with in families of layer norms.
 fn norms(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(), CheckpointError> {
     let architecture = keys.architecture;
     let key = match architecture {
         Architecture::StarCoder2 => "norm_epsilon",
         Architecture::Nemotron => "norm_eps",
+        Architecture::Gpt2 => "layer_norm_epsilon",
         _ if architecture.layer_norm() => "layer_norm_eps",
         _ => "rms_norm_eps",
     };
@@ -151,13 +177,20 @@ fn norms(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(), CheckpointError>
 /// The function of the gates, or of ups without gates.
 fn activation(config: Object<'_>, architecture: Architecture) -> Result<(), CheckpointError> {
     // Gemma's files also have `hidden_act`, which the models do not read.
+    let key = if architecture == Architecture::Gpt2 { "activation_function" } else { "hidden_act" };
     let (key, expected): (_, &[&str]) = match (architecture.ungated(), architecture.glu()) {
-        (Some(Activation::Gelu), _) => ("hidden_act", &["gelu_pytorch_tanh", "gelu_new"]),
-        (Some(Activation::GeluErf), _) => ("hidden_act", &["gelu"]),
-        (Some(Activation::SquaredRelu), _) => ("hidden_act", &["relu2"]),
+        (Some(Activation::Gelu), _) => (key, &["gelu_pytorch_tanh", "gelu_new"]),
+        (Some(Activation::GeluErf), _) => (key, &["gelu"]),
+        (Some(Activation::SquaredRelu), _) => (key, &["relu2"]),
         (None, Glu::Gelu) => ("hidden_activation", &["gelu_pytorch_tanh"]),
-        (None, _) => ("hidden_act", &["silu"]),
+        (None, _) => (key, &["silu"]),
     };
+    // What gates are clamped to is no number of a file in GGUF.
+    if let Some(limit) =
+        config.number("swiglu_limit")?.filter(|&limit| architecture.glu() == Glu::Clamped && limit != 7.0)
+    {
+        return Err(config.wrong("swiglu_limit", format!("is {limit}; of this family 7 is implemented")));
+    }
     match config.text(key)? {
         None => Ok(()),
         Some(name) if expected.contains(&name) => Ok(()),
@@ -201,7 +234,7 @@ fn window(config: Object<'_>, keys: &mut Keys<'_>, layers: u32) -> Result<(), Ch
     if let Some(n) = config.count("sliding_window_pattern")?.filter(|_| every > 0) {
         every = n;
     }
-    if let Some(kinds) = config.list("layer_types")? {
+    if let Some(kinds) = config.list("layer_types")?.filter(|_| architecture.delta_nets().is_none()) {
         every = pattern(config, kinds, (window, every))?;
     }
     if let Some(n) = window {
@@ -272,6 +305,11 @@ fn scores(
     (layers, hidden, heads, head_dim): (u32, u32, u32, u32),
 ) -> Result<(), CheckpointError> {
     let architecture = keys.architecture;
+    for (key, usual) in [("scale_attn_weights", true), ("scale_attn_by_inverse_layer_idx", false)] {
+        if config.flag(key)?.is_some_and(|stated| stated != usual) {
+            return Err(config.wrong(key, format!("is {}, which is not implemented", !usual)));
+        }
+    }
     for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
         match config.number(key)? {
             Some(cap) => keys.set(key, cap as f32),

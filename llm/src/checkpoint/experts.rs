@@ -8,8 +8,8 @@ use super::json::Object;
 pub(super) fn keys(config: Object<'_>, keys: &mut Keys<'_>) -> Result<Option<usize>, CheckpointError> {
     let model_type = config.text("model_type")?;
     let count = match model_type {
-        Some("qwen2_moe" | "qwen3_moe") => config.require_count("num_experts")?,
-        Some("mixtral") => config.require_count("num_local_experts")?,
+        Some("qwen2_moe" | "qwen3_moe" | "qwen3_next") => config.require_count("num_experts")?,
+        Some("mixtral" | "gpt_oss") => config.require_count("num_local_experts")?,
         Some("glm4_moe" | "dots1") => config.require_count("n_routed_experts")?,
         _ => return Ok(None),
     };
@@ -17,9 +17,11 @@ pub(super) fn keys(config: Object<'_>, keys: &mut Keys<'_>) -> Result<Option<usi
     keys.set("expert_used_count", config.require_count("num_experts_per_tok")?);
     match model_type {
         Some("mixtral") => {}
+        Some("gpt_oss") => keys.set("expert_feed_forward_length", config.require_count("intermediate_size")?),
         Some("glm4_moe" | "dots1") => fine_grained(config, keys)?,
         _ => {
-            keys.set("expert_weights_norm", config.flag("norm_topk_prob")?.unwrap_or(false));
+            let usual = model_type == Some("qwen3_next");
+            keys.set("expert_weights_norm", config.flag("norm_topk_prob")?.unwrap_or(usual));
             qwen(config, keys)?;
         }
     }
@@ -29,7 +31,7 @@ pub(super) fn keys(config: Object<'_>, keys: &mut Keys<'_>) -> Result<Option<usi
 /// Those of Qwen's families, in all layers.
 fn qwen(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(), CheckpointError> {
     keys.set("expert_feed_forward_length", config.require_count("moe_intermediate_size")?);
-    if config.text("model_type")? == Some("qwen2_moe") {
+    if matches!(config.text("model_type")?, Some("qwen2_moe" | "qwen3_next")) {
         keys.set("expert_shared_feed_forward_length", config.require_count("shared_expert_intermediate_size")?);
     }
     let dense = "puts layers without experts beside layers with experts, which is not supported of this family";

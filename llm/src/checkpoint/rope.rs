@@ -13,19 +13,27 @@ fn usual_base(architecture: Architecture) -> f64 {
     match architecture {
         Architecture::Gemma3 => 1e6,
         Architecture::SmolLm3 => 2e6,
+        Architecture::GptOss => 1.5e5,
         _ => 1e4,
     }
 }
 
 /// Families in which some elements of a head may be left as they are.
-const PARTIAL: [Architecture; 5] =
-    [Architecture::Phi3, Architecture::Phi2, Architecture::Nemotron, Architecture::StableLm, Architecture::Glm4Moe];
+const PARTIAL: [Architecture; 7] = [
+    Architecture::Phi3,
+    Architecture::Phi2,
+    Architecture::Nemotron,
+    Architecture::StableLm,
+    Architecture::Glm4Moe,
+    Architecture::Qwen3Next,
+    Architecture::GptNeoX,
+];
 
 /// The share of a head that is rotated where a file does not say it, if that is not all of it.
 fn usual_share(architecture: Architecture) -> Option<f64> {
     match architecture {
         Architecture::Phi2 | Architecture::Nemotron | Architecture::Glm4Moe => Some(0.5),
-        Architecture::StableLm => Some(0.25),
+        Architecture::StableLm | Architecture::Qwen3Next | Architecture::GptNeoX => Some(0.25),
         _ => None,
     }
 }
@@ -37,6 +45,9 @@ pub(super) fn keys(
     head_dim: u32,
 ) -> Result<Vec<(&'static str, Vec<f32>)>, CheckpointError> {
     let architecture = keys.architecture;
+    if architecture.learned_positions() {
+        return Ok(Vec::new());
+    }
     let parameters = config.map("rope_parameters")?;
     let object = |value, within| Object::within(FILE, within, value);
     let nested = |kind: &str| parameters.and_then(|p| p.get(kind)).filter(|v| v.is_object());
@@ -47,7 +58,12 @@ pub(super) fn keys(
     };
     let old = config.get("rope_scaling").map(|v| object(v, "rope_scaling.")).transpose()?;
     let scaling = new.or(old);
-    let base = match (new.map(|n| n.number("rope_theta")).transpose()?.flatten(), config.number("rope_theta")?) {
+    // GPT-NeoX had names of its own.
+    let (old_base, old_share) = match architecture {
+        Architecture::GptNeoX => ("rotary_emb_base", "rotary_pct"),
+        _ => ("rope_theta", "partial_rotary_factor"),
+    };
+    let base = match (new.map(|n| n.number("rope_theta")).transpose()?.flatten(), config.number(old_base)?) {
         (Some(base), _) | (None, Some(base)) => base,
         (None, None) => usual_base(architecture),
     };
@@ -70,7 +86,7 @@ pub(super) fn keys(
     }
     let share = match new.map(|n| n.number("partial_rotary_factor")).transpose()?.flatten() {
         Some(share) => Some(share),
-        None => config.number("partial_rotary_factor")?,
+        None => config.number(old_share)?,
     };
     let dims = rotated(config, architecture, head_dim, share)?;
     keys.set("rope.dimension_count", dims);
@@ -126,8 +142,7 @@ fn scaled(
         }
         "yarn" => {
             let factor = factor()?;
-            yarn(scaling, keys, factor, original()?)?;
-            Ok(Vec::new())
+            yarn(scaling, keys, (dims, base), (factor, original()?))
         }
         "llama3" => {
             let number = |key: &str| scaling.number(key)?.ok_or_else(|| scaling.wrong(key, "is missing"));
@@ -146,29 +161,59 @@ fn scaled(
     }
 }
 
-/// YaRN (Peng et al., arXiv 2309.00071). A stated factor of attention stands for the whole, where GGUF's stands beside the paper's.
-fn yarn(scaling: Object<'_>, keys: &mut Keys<'_>, factor: f64, original: u32) -> Result<(), CheckpointError> {
+/// YaRN (Peng et al., arXiv 2309.00071). A stated factor of attention stands for the whole, where GGUF's stands beside the paper's. ggml mixes
+/// angles of whole pairs alone; where a file has them as they come, angles have divisors.
+fn yarn(
+    scaling: Object<'_>,
+    keys: &mut Keys<'_>,
+    (dims, base): (u32, f64),
+    (factor, original): (f64, u32),
+) -> Result<Vec<(&'static str, Vec<f32>)>, CheckpointError> {
     for key in ["mscale", "mscale_all_dim"] {
         if scaling.number(key)?.is_some_and(|n| n != 0.0) {
             return Err(scaling.wrong(key, "is no 0, and a multiplier of YaRN's attention scale is not implemented"));
         }
     }
-    if scaling.flag("truncate")? == Some(false) {
-        return Err(scaling.wrong("truncate", "is false; whole numbers of pairs are implemented"));
-    }
+    let own = if factor > 1.0 { 1.0 + 0.1 * factor.ln() } else { 1.0 };
+    let whole = scaling.number("attention_factor")?;
+    let turns =
+        [("beta_fast", 32.0), ("beta_slow", 1.0)].map(|(key, usual)| scaling.number(key).map(|n| n.unwrap_or(usual)));
+    let [fast, slow] = turns;
+    let (fast, slow) = (fast?, slow?);
     keys.set("rope.scaling.type", "yarn");
+    if scaling.flag("truncate")? == Some(false) {
+        if !(slow > 0.0 && fast > slow && factor >= 1.0 && original > 0) {
+            return Err(
+                scaling.wrong("beta_fast", "is not above `beta_slow`, which is above zero, with a factor of 1 or more")
+            );
+        }
+        // No pair takes a share of another angle but by its divisor.
+        keys.set("rope.scaling.factor", 1f32);
+        keys.set("rope.scaling.yarn_ext_factor", 0f32);
+        keys.set("rope.scaling.attn_factor", whole.unwrap_or(own) as f32);
+        return Ok(vec![("rope_freqs.weight", between_pairs(dims, base, [factor, fast, slow, f64::from(original)]))]);
+    }
     keys.set("rope.scaling.factor", factor as f32);
     keys.set("rope.scaling.original_context_length", original);
-    for (from, to) in [("beta_fast", "rope.scaling.yarn_beta_fast"), ("beta_slow", "rope.scaling.yarn_beta_slow")] {
-        if let Some(n) = scaling.number(from)? {
-            keys.set(to, n as f32);
-        }
-    }
-    if let Some(whole) = scaling.number("attention_factor")? {
-        let own = if factor > 1.0 { 1.0 + 0.1 * factor.ln() } else { 1.0 };
+    keys.set("rope.scaling.yarn_beta_fast", fast as f32);
+    keys.set("rope.scaling.yarn_beta_slow", slow as f32);
+    if let Some(whole) = whole {
         keys.set("rope.scaling.attn_factor", (whole / own) as f32);
     }
-    Ok(())
+    Ok(Vec::new())
+}
+
+/// What YaRN divides angles by: pairs behind the one that turns `slow` times within the original context by the factor, those before the
+/// one that turns `fast` times by 1, and those between by a mixture.
+fn between_pairs(dims: u32, base: f64, [factor, fast, slow, original]: [f64; 4]) -> Vec<f32> {
+    let pair = |turns: f64| f64::from(dims) * (original / (turns * std::f64::consts::TAU)).ln() / (2.0 * base.ln());
+    let (low, high) = (pair(fast).max(0.0), pair(slow).min(f64::from(dims) - 1.0));
+    (0..dims / 2)
+        .map(|i| {
+            let scaled = ((f64::from(i) - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
+            (1.0 / (scaled / factor + 1.0 - scaled)) as f32
+        })
+        .collect()
 }
 
 /// What angles are divided by: pairs that turn slowly by `factor`, fast ones by 1, and those between by a mixture. Source: Llama 3.1's

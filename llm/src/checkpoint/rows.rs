@@ -1,7 +1,8 @@
 //! Matrices and vectors of a checkpoint, row by row in the blocks of a type of ggml.
 
 use super::CheckpointError;
-use super::shards::{Shards, Stored, floats};
+use super::order::Order;
+use super::shards::{Shards, Stored};
 use crate::gguf::{GgufError, MadeTensor, TensorType};
 use safetensors::Dtype;
 use std::ops::Range;
@@ -29,13 +30,18 @@ pub(super) struct Dense {
 
 impl Dense {
     pub fn new(shards: &Arc<Shards>, stored: &Stored) -> Result<Dense, CheckpointError> {
-        let kind = match stored.dtype {
-            Dtype::F32 => TensorType::F32,
-            Dtype::F16 => TensorType::F16,
-            Dtype::BF16 => TensorType::BF16,
-            _ => return Err(stored.mistyped("F32, F16, BF16")),
-        };
+        let kind = Self::kind_of(stored)?;
         Ok(Dense { shards: shards.clone(), size: stored.matrix()?, stored: stored.clone(), kind })
+    }
+
+    /// The type of ggml that a tensor's elements have.
+    pub fn kind_of(stored: &Stored) -> Result<TensorType, CheckpointError> {
+        match stored.dtype {
+            Dtype::F32 => Ok(TensorType::F32),
+            Dtype::F16 => Ok(TensorType::F16),
+            Dtype::BF16 => Ok(TensorType::BF16),
+            _ => Err(stored.mistyped("F32, F16, BF16")),
+        }
     }
 }
 
@@ -51,46 +57,6 @@ impl Rows for Dense {
     fn read(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError> {
         let row = self.size[1] * self.kind.block_bytes() as usize;
         self.shards.read(&self.stored, rows.start * row, to)
-    }
-}
-
-/// A vector, as f32.
-pub(super) struct Vector {
-    shards: Arc<Shards>,
-    stored: Stored,
-    /// What is added to each element.
-    plus: f32,
-}
-
-impl Vector {
-    pub fn new(shards: &Arc<Shards>, stored: &Stored, plus: f32) -> Result<Vector, CheckpointError> {
-        if stored.shape.len() != 1 || stored.shape[0] == 0 {
-            return Err(stored.misshapen("one dimension, and not zero"));
-        }
-        floats(stored, &[])?;
-        Ok(Vector { shards: shards.clone(), stored: stored.clone(), plus })
-    }
-}
-
-/// One row whose columns are its elements; read as so many rows of one, a vector can be put into another order as a matrix can.
-impl Rows for Vector {
-    fn kind(&self) -> TensorType {
-        TensorType::F32
-    }
-
-    fn size(&self) -> [usize; 2] {
-        [self.stored.shape[0], 1]
-    }
-
-    fn read(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError> {
-        let width = self.stored.dtype.bitsize() / 8;
-        let mut bytes = vec![0; rows.len() * width];
-        self.shards.read(&self.stored, rows.start * width, &mut bytes)?;
-        let values = floats(&self.stored, &bytes)?;
-        for (to, value) in to.as_chunks_mut::<4>().0.iter_mut().zip(values) {
-            *to = (value + self.plus).to_le_bytes();
-        }
-        Ok(())
     }
 }
 
@@ -114,38 +80,23 @@ impl Rows for Constant {
     }
 }
 
-/// The order of the rows of queries and keys where RoPE rotates neighbours, as GGUF has it for [these](crate::model::RopeStyle::Norm)
-/// architectures: a checkpoint rotates element `i` of a head with `i + width / 2`, which here are elements `2i` and `2i + 1`.
-#[derive(Clone, Copy)]
-pub(super) struct Interleaved {
-    pub width: usize,
-}
-
-impl Interleaved {
-    /// The checkpoint's row that is this one.
-    fn source(self, row: usize) -> usize {
-        let (head, at) = (row / self.width, row % self.width);
-        head * self.width + at % 2 * (self.width / 2) + at / 2
-    }
-}
-
 /// A tensor as a GGUF file would have it: matrices one behind the other.
 pub(super) struct Made {
     parts: Vec<Box<dyn Rows>>,
     rows: usize,
     row_bytes: usize,
-    order: Option<Interleaved>,
+    order: Option<Order>,
 }
 
 impl Made {
     /// Of matrices that all have one size and type.
-    pub fn new(parts: Vec<Box<dyn Rows>>, order: Option<Interleaved>) -> Option<Made> {
+    pub fn new(parts: Vec<Box<dyn Rows>>, order: Option<Order>) -> Option<Made> {
         let first = parts.first()?;
         let (kind, [rows, cols]) = (first.kind(), first.size());
         if parts.iter().any(|p| p.kind() != kind || p.size() != [rows, cols]) {
             return None;
         }
-        if order.is_some_and(|o| o.width < 2 || !o.width.is_multiple_of(2) || !rows.is_multiple_of(o.width)) {
+        if order.is_some_and(|order| !order.fits(rows)) {
             return None;
         }
         let row_bytes = usize::try_from(kind.bytes_for(cols as u64)?).ok()?;
@@ -158,11 +109,11 @@ impl Made {
         let mut next = rows.start;
         while next < rows.end {
             let (part, row) = (next / self.rows, next % self.rows);
-            // Rows that are put into another order come one by one.
-            let (from, count) = match self.order {
-                Some(order) => (order.source(row), 1),
-                None => (row, (self.rows - row).min(rows.end - next)),
+            let (from, run) = match self.order {
+                Some(order) => (order.source(row), order.run(row)),
+                None => (row, self.rows - row),
             };
+            let count = run.min(rows.end - next);
             let (now, rest) = to.split_at_mut(count * self.row_bytes);
             self.parts[part].read(from..from + count, now)?;
             to = rest;
@@ -213,14 +164,28 @@ mod tests {
 
     #[test]
     fn neighbours_are_the_two_halves_of_a_head() {
-        let made = Made::new(vec![numbers(12)], Some(Interleaved { width: 6 })).unwrap();
+        let made = Made::new(vec![numbers(12)], Some(Order::Interleaved { width: 6 })).unwrap();
         let mut bytes = [0; 48];
         made.read(0, &mut bytes).unwrap();
         let rows: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
         assert_eq!(rows, [0., 3., 1., 4., 2., 5., 6., 9., 7., 10., 8., 11.]);
         // Heads that do not fill the rows, or cannot be halved, are none.
-        assert!(Made::new(vec![numbers(12)], Some(Interleaved { width: 5 })).is_none());
-        assert!(Made::new(vec![numbers(12)], Some(Interleaved { width: 8 })).is_none());
+        assert!(Made::new(vec![numbers(12)], Some(Order::Interleaved { width: 5 })).is_none());
+        assert!(Made::new(vec![numbers(12)], Some(Order::Interleaved { width: 8 })).is_none());
         assert!(Made::new(vec![numbers(2), numbers(3)], None).is_none());
+    }
+
+    #[test]
+    fn parts_of_heads_come_one_part_after_the_other() {
+        let order = Order::Parts { width: 2, heads: 2 };
+        let made = Made::new(vec![numbers(12)], Some(order)).unwrap();
+        let want = [0., 1., 6., 7., 2., 3., 8., 9., 4., 5., 10., 11.];
+        for start in 0..12 {
+            let mut bytes = vec![0xaa; 48 - 4 * start];
+            made.read(4 * start, &mut bytes).unwrap();
+            let rows: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            assert_eq!(rows, want[start..], "from {start}");
+        }
+        assert!(Made::new(vec![numbers(10)], Some(order)).is_none());
     }
 }

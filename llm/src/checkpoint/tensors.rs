@@ -2,11 +2,14 @@
 
 use super::CheckpointError;
 use super::config::Numbers;
+use super::floats::{Change, Floats};
 use super::json::Object;
-use super::names::{self, HEAD, Read};
-use super::quant::Quantization;
-use super::rows::{Constant, Interleaved, Made, Rows, Vector};
-use super::shards::Shards;
+use super::names::{self, Names, Read};
+use super::order::Order;
+use super::quant::{Mxfp4, Quantization};
+use super::rows::{Constant, Made, Rows};
+use super::shards::{Shards, Stored};
+use super::views::{Pick, Picked, Transposed};
 use crate::gguf::{MadeTensor, TensorInfo};
 use crate::model::{Architecture, RopeStyle};
 use std::cell::RefCell;
@@ -25,22 +28,23 @@ pub(super) fn made(
     shards: &Arc<Shards>,
 ) -> Result<Vec<Tensor>, CheckpointError> {
     let quantization = Quantization::of(config, folder)?;
-    let mut maker = Maker { numbers, shards, quantization, asked: RefCell::default(), tensors: Vec::new() };
+    let names = Names::of(numbers.architecture, shards);
+    let mut maker =
+        Maker { numbers, names: &names, shards, quantization, asked: RefCell::default(), tensors: Vec::new() };
     maker.whole()?;
     for layer in 0..numbers.layers {
         let before = maker.tensors.len();
-        if numbers.second_norms && shards.get(&format!("model.layers.{layer}.{}", names::SECOND_NORM)).is_none() {
-            let tensor = format!("model.layers.{layer}.{}", names::SECOND_NORM);
-            return Err(CheckpointError::MissingTensor { tensor });
+        let in_layer = |name: &str| format!("{}{layer}.{name}", names.layers);
+        if numbers.second_norms && shards.get(&in_layer(names::SECOND_NORM)).is_none() {
+            return Err(CheckpointError::MissingTensor { tensor: in_layer(names::SECOND_NORM) });
         }
-        for (from, to, read) in names::of_layer(numbers.architecture) {
-            maker.add(&format!("model.layers.{layer}.{from}"), format!("blk.{layer}.{to}"), read)?;
+        for &(from, to, read) in &names.of_layer {
+            maker.add(&in_layer(from), format!("blk.{layer}.{to}"), read)?;
         }
         // A number of layers that lies costs a name, not memory.
         if maker.tensors.len() == before {
-            return Err(CheckpointError::MissingTensor {
-                tensor: format!("model.layers.{layer}.input_layernorm.weight"),
-            });
+            let first = names.of_layer.first().map_or("", |row| row.0);
+            return Err(CheckpointError::MissingTensor { tensor: in_layer(first) });
         }
     }
     maker.refuse_unknown()?;
@@ -49,6 +53,7 @@ pub(super) fn made(
 
 struct Maker<'a> {
     numbers: &'a Numbers,
+    names: &'a Names,
     shards: &'a Arc<Shards>,
     quantization: Quantization,
     /// Names of the checkpoint that something was made of.
@@ -56,89 +61,139 @@ struct Maker<'a> {
     tensors: Vec<Tensor>,
 }
 
+/// What a tensor is made of: matrices, or vectors, one behind the other, in what order, and its shape.
+struct Parts {
+    rows: Vec<Box<dyn Rows>>,
+    order: Option<Order>,
+    dims: Vec<usize>,
+}
+
+impl Parts {
+    fn matrix(rows: Box<dyn Rows>, order: Option<Order>) -> Parts {
+        let [height, cols] = rows.size();
+        Parts { rows: vec![rows], order, dims: vec![cols, height] }
+    }
+
+    fn floats(floats: impl Rows + 'static, order: Option<Order>, dims: Vec<usize>) -> Parts {
+        Parts { rows: vec![Box::new(floats)], order, dims }
+    }
+
+    /// A matrix, or a vector, of each expert.
+    fn of_experts(rows: Vec<Box<dyn Rows>>, vectors: bool) -> Option<Parts> {
+        let (count, [height, cols]) = (rows.len(), rows.first()?.size());
+        Some(Parts { rows, order: None, dims: if vectors { vec![height, count] } else { vec![cols, height, count] } })
+    }
+}
+
 impl Maker<'_> {
     fn whole(&mut self) -> Result<(), CheckpointError> {
+        let names = self.names;
         let tied = match self.numbers.tied {
             Some(tied) => tied,
-            None => self.shards.get(HEAD).is_none(),
+            None => self.shards.get(names.head).is_none(),
         };
-        for (from, to, read) in names::whole(self.numbers.architecture) {
+        for (from, to, read) in &names.whole {
             // A tied head that is stored as well is the table again.
-            if from == HEAD && tied {
+            if from == names.head && tied {
                 self.asked.borrow_mut().insert(from.to_owned());
                 continue;
             }
-            if !self.add(from, to.to_owned(), read)? {
+            if !self.add(from, (*to).to_owned(), *read)? {
                 return Err(CheckpointError::MissingTensor { tensor: from.to_owned() });
             }
         }
         for (name, values) in &self.numbers.lists {
-            let rows: Vec<Box<dyn Rows>> = vec![Box::new(Constant(values.clone()))];
-            self.push((*name).to_owned(), (rows, None), name, true)?;
+            let parts = Parts::floats(Constant(values.clone()), None, vec![values.len()]);
+            self.push((*name).to_owned(), parts, name)?;
         }
         Ok(())
     }
 
     /// Adds the tensor that `from` is, if the checkpoint has it.
     fn add(&mut self, from: &str, to: String, read: Read) -> Result<bool, CheckpointError> {
-        let numbers = self.numbers;
-        let vector = matches!(read, Read::Vector | Read::HeadsBias | Read::Norm);
-        let rows: Vec<Box<dyn Rows>> = match read {
-            Read::Experts => self.experts(from)?,
-            Read::Matrix | Read::Heads => self.matrix(from)?.into_iter().collect(),
-            Read::Vector | Read::HeadsBias => self.vector(from, 0.0)?.into_iter().collect(),
-            Read::Norm => {
-                // These norms multiply with one more than their weights.
-                let one_more = matches!(
-                    numbers.architecture,
-                    Architecture::Gemma2 | Architecture::Gemma3 | Architecture::Nemotron
-                );
-                self.vector(from, if one_more { 1.0 } else { 0.0 })?.into_iter().collect()
-            }
-        };
-        if rows.is_empty() {
-            return Ok(false);
-        }
-        // Cohere's checkpoints rotate neighbours themselves.
-        let by_halves = !matches!(numbers.architecture, Architecture::CommandR | Architecture::Cohere2);
-        let neighbours = numbers.architecture.rope_style() == RopeStyle::Norm;
-        let heads = matches!(read, Read::Heads | Read::HeadsBias) && neighbours && by_halves;
-        let order = heads.then_some(Interleaved { width: numbers.head_dim });
-        self.push(to, (rows, order), from, vector)?;
+        let Some(parts) = self.parts(from, read)? else { return Ok(false) };
+        self.push(to, parts, from)?;
         Ok(true)
     }
 
-    /// Adds a tensor of these matrices, or a vector.
-    fn push(
-        &mut self,
-        name: String,
-        (rows, order): (Vec<Box<dyn Rows>>, Option<Interleaved>),
-        from: &str,
-        vector: bool,
-    ) -> Result<(), CheckpointError> {
-        let Some((kind, [height, cols])) = rows.first().map(|r| (r.kind(), r.size())) else { return Ok(()) };
-        let count = rows.len();
-        let experts = self.numbers.experts.is_some() && from.contains("{}");
-        let dims = match (vector, experts) {
-            (true, _) => vec![height as u64],
-            (false, false) => vec![cols as u64, height as u64],
-            (false, true) => vec![cols as u64, height as u64, count as u64],
+    /// What a tensor is made of, if the checkpoint has it.
+    fn parts(&self, from: &str, read: Read) -> Result<Option<Parts>, CheckpointError> {
+        let numbers = self.numbers;
+        let heads = Order::Parts { width: numbers.head_dim, heads: numbers.heads };
+        let matrix = |order| Ok(self.matrix(from)?.map(|rows| Parts::matrix(rows, order)));
+        let vector = |order, change| {
+            let Some(stored) = self.asked(from) else { return Ok(None) };
+            Ok(Some(Parts::floats(Floats::vector(self.shards, stored, change)?, order, stored.shape.clone())))
         };
+        match read {
+            Read::Matrix => matrix(None),
+            Read::Heads => matrix(self.neighbours()),
+            Read::ByHead => matrix(Some(heads)),
+            Read::Vector => vector(None, Change::None),
+            Read::HeadsBias => vector(self.neighbours(), Change::None),
+            Read::ByHeadBias => vector(Some(heads), Change::None),
+            Read::Decay => vector(None, Change::NegatedPower),
+            Read::Norm if names::norms_with_one_more(numbers.architecture) => vector(None, Change::OneMore),
+            Read::Norm => vector(None, Change::None),
+            Read::Table => self.table(from),
+            Read::Convolution => self.convolution(from),
+            Read::Experts => Ok(Parts::of_experts(self.experts(from)?, false)),
+            Read::Joined(pick) => Ok(Parts::of_experts(self.joined(from, pick)?, false)),
+            Read::JoinedBias(pick) => Ok(Parts::of_experts(self.joined_biases(from, pick)?, true)),
+            Read::Transposed => match self.asked(from) {
+                Some(stored) => Ok(Some(Parts::matrix(Box::new(Transposed::new(self.shards, stored)?), None))),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// The order of queries and keys, where GGUF has another one.
+    fn neighbours(&self) -> Option<Order> {
+        let architecture = self.numbers.architecture;
+        // Cohere's checkpoints rotate neighbours themselves.
+        let by_halves = !matches!(architecture, Architecture::CommandR | Architecture::Cohere2);
+        let neighbours = architecture.rope_style() == RopeStyle::Norm && by_halves;
+        neighbours.then_some(Order::Interleaved { width: self.numbers.head_dim })
+    }
+
+    /// Adds a tensor of these parts.
+    fn push(&mut self, name: String, parts: Parts, from: &str) -> Result<(), CheckpointError> {
+        let Parts { rows, order, dims } = parts;
+        let Some((kind, [height, cols])) = rows.first().map(|r| (r.kind(), r.size())) else { return Ok(()) };
         let made = Made::new(rows, order);
-        let bytes = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).and_then(|n| kind.bytes_for(n));
+        let bytes = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).and_then(|n| kind.bytes_for(n));
         let (Some(made), Some(bytes)) = (made, bytes) else {
             let expected = "whole heads, rows of whole blocks, and experts that are all alike".to_owned();
             return Err(CheckpointError::Shape { tensor: from.to_owned(), actual: vec![height, cols], expected });
         };
+        let dims = dims.into_iter().map(|d| d as u64).collect();
         let info = TensorInfo { name, kind, dims, offset: 0, bytes, entry: 0 };
         self.tensors.push((info, Box::new(made)));
         Ok(())
     }
 
-    fn vector(&self, name: &str, plus: f32) -> Result<Option<Box<dyn Rows>>, CheckpointError> {
-        let Some(stored) = self.shards.get(name) else { return Ok(None) };
+    /// A tensor that something is made of, if the checkpoint has it.
+    fn asked(&self, name: &str) -> Option<&Stored> {
+        let stored = self.shards.get(name)?;
         self.asked.borrow_mut().insert(name.to_owned());
-        Ok(Some(Box::new(Vector::new(self.shards, stored, plus)?)))
+        Some(stored)
+    }
+
+    /// Numbers of two dimensions, the contiguous one first, as GGUF says it.
+    fn table(&self, name: &str) -> Result<Option<Parts>, CheckpointError> {
+        let Some(stored) = self.asked(name) else { return Ok(None) };
+        let [rows, cols] = stored.matrix()?;
+        let floats = Floats::some(self.shards, stored, Change::None, (0, 1, rows * cols))?;
+        Ok(Some(Parts::floats(floats, None, vec![cols, rows])))
+    }
+
+    fn convolution(&self, name: &str) -> Result<Option<Parts>, CheckpointError> {
+        let Some(stored) = self.asked(name) else { return Ok(None) };
+        let [channels, 1, tokens] = stored.shape[..] else {
+            return Err(stored.misshapen("three dimensions, of which the second is 1"));
+        };
+        let floats = Floats::some(self.shards, stored, Change::None, (0, 1, channels * tokens))?;
+        Ok(Some(Parts::floats(floats, None, vec![tokens, channels])))
     }
 
     fn matrix(&self, name: &str) -> Result<Option<Box<dyn Rows>>, CheckpointError> {
@@ -163,12 +218,52 @@ impl Maker<'_> {
         Ok(all)
     }
 
+    /// Some rows of the matrices of all experts, if the tensor of these is there.
+    fn joined(&self, name: &str, pick: Pick) -> Result<Vec<Box<dyn Rows>>, CheckpointError> {
+        let count = self.numbers.experts.unwrap_or(0);
+        let (plain, scales) = (self.asked(name), format!("{name}_scales"));
+        let blocks = self.asked(&format!("{name}_blocks"));
+        let mut all = Vec::new();
+        for expert in 0..count {
+            let whole: Box<dyn Rows> = match (plain, blocks) {
+                (Some(stored), _) => Box::new(Transposed::of_several(self.shards, stored, (expert, count))?),
+                (None, Some(codes)) => {
+                    let missing = || CheckpointError::MissingTensor { tensor: scales.clone() };
+                    let scales = self.asked(&scales).ok_or_else(missing)?;
+                    Box::new(Mxfp4::new(self.shards, [codes, scales], (expert, count))?)
+                }
+                (None, None) => return Ok(all),
+            };
+            let size = whole.size();
+            let picked = Picked::new(whole, pick).ok_or_else(|| CheckpointError::Shape {
+                tensor: name.to_owned(),
+                actual: size.into(),
+                expected: "as many gates as ups".to_owned(),
+            })?;
+            all.push(Box::new(picked));
+        }
+        Ok(all)
+    }
+
+    /// Some elements of the biases of all experts, if they are there.
+    fn joined_biases(&self, name: &str, pick: Pick) -> Result<Vec<Box<dyn Rows>>, CheckpointError> {
+        let Some(stored) = self.asked(name) else { return Ok(Vec::new()) };
+        let [count, each] = stored.matrix()?;
+        let (first, step, picked) = pick.of(each).ok_or_else(|| stored.misshapen("as many gates as ups"))?;
+        let mut all: Vec<Box<dyn Rows>> = Vec::new();
+        for expert in 0..count {
+            let place = (expert * each + first, step, picked);
+            all.push(Box::new(Floats::some(self.shards, stored, Change::None, place)?));
+        }
+        Ok(all)
+    }
+
     /// Refuses tensors that nothing was made of.
     fn refuse_unknown(&self) -> Result<(), CheckpointError> {
         let asked = self.asked.borrow();
         for name in self.shards.names().filter(|name| !asked.contains(*name)) {
             let guesses = names::guesses(self.numbers.architecture, self.numbers.layers, name);
-            if !guesses && !names::says_nothing(name) && !self.adds_nothing(name)? {
+            if !guesses && !names::says_nothing(self.numbers.architecture, name) && !self.adds_nothing(name)? {
                 return Err(CheckpointError::UnknownTensor { tensor: name.to_owned() });
             }
         }

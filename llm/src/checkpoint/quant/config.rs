@@ -113,7 +113,10 @@ impl Quantization {
         let part = |part: &str| shards.require(&format!("{name}.{part}"));
         let (codes, zeros, scales) = (part("qweight")?, part("qzeros")?, part("scales")?);
         let [words, rows] = codes.matrix()?;
-        let cols = words.saturating_mul((32 / bits) as usize);
+        let cols = words.saturating_mul(32) / bits as usize;
+        if !words.is_multiple_of(if bits == 3 { 3 } else { 1 }) {
+            return Err(codes.misshapen("rows of words for 32 inputs each"));
+        }
         let count = groups_of(cols, group);
         let zeros = Zeros::Rows(zeros.clone(), less);
         let mut names = vec!["qweight", "qzeros", "scales"];
@@ -280,7 +283,9 @@ fn method(own: Object<'_>) -> Result<Method, CheckpointError> {
         "fp8" => Ok(Method::Float8 { block: block(own, "weight_block_size")? }),
         "compressed-tensors" => compressed(own),
         "modelopt" | "modelopt_fp4" => modelopt(own),
-        other => Err(unsupported(other, "`gptq`, `awq`, `fp8`, `modelopt` and `compressed-tensors` are")),
+        // Its experts, which have tensors of their own.
+        "mxfp4" => Ok(Method::Plain),
+        other => Err(unsupported(other, "`gptq`, `awq`, `fp8`, `modelopt`, `mxfp4` and `compressed-tensors` are")),
     }
 }
 
@@ -296,8 +301,8 @@ fn group(own: Object<'_>, key: &str) -> Result<Option<usize>, CheckpointError> {
 
 fn gptq(own: Object<'_>) -> Result<Method, CheckpointError> {
     let bits = own.require_count("bits")?;
-    if ![4, 8].contains(&bits) {
-        return Err(unsupported("gptq", format!("with {bits} bits; with 4 and 8 it is")));
+    if ![2, 3, 4, 8].contains(&bits) {
+        return Err(unsupported("gptq", format!("with {bits} bits; with 2, 3, 4 and 8 it is")));
     }
     let less = match own.text("checkpoint_format")? {
         None | Some("gptq") => 1,

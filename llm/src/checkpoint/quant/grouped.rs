@@ -2,7 +2,7 @@
 //!
 //! Records of our formats have a scale for 32 columns and a zero that the format fixes. So the zero is taken off each code, and the
 //! difference is stored: of four bits around 8 it is of four bits again (Q4_0), around any other zero of five (Q5_0), which is
-//! exact where the scale is an f16. Where groups are no runs of columns (act-order), or of eight bits around any zero, weights are made into F16.
+//! exact where the scale is an f16. Of two bits and of three it is of four around any zero. Where groups are no runs of columns (act-order), or of eight bits around any zero, weights are made into F16.
 
 use super::super::CheckpointError;
 use super::super::rows::Rows;
@@ -114,7 +114,7 @@ impl Grouped {
         let zeros = parts.zeros.read(shards, [parts.count, rows], parts.bits)?;
         let symmetric = zeros.iter().all(|&zero| zero == around);
         let kind = match (runs && cols.is_multiple_of(UNIT), parts.bits, symmetric) {
-            (true, 4, true) => TensorType::Q4_0,
+            (true, 2 | 3, _) | (true, 4, true) => TensorType::Q4_0,
             (true, 4, false) => TensorType::Q5_0,
             (true, 8, true) => TensorType::Q8_0,
             _ => TensorType::F16,

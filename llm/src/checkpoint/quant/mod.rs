@@ -4,6 +4,8 @@ mod config;
 mod float4;
 mod float8;
 mod grouped;
+mod mxfp4;
 mod packing;
 
 pub(super) use config::Quantization;
+pub(super) use mxfp4::Mxfp4;
