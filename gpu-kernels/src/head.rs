@@ -5,7 +5,7 @@
 //! takes heads of any size, one element after the other.
 
 use crate::{
-    layer::{Layer, NEOX, QK_NORM},
+    layer::{Layer, NEOX, NORM_BEHIND, QK_NORM},
     load::lane,
 };
 use warpsmith_device::{prelude::*, static_for, unroll::opaque};
@@ -15,8 +15,10 @@ use warpsmith_device::{prelude::*, static_for, unroll::opaque};
 pub struct Turn {
     /// Weight of the norm; not read without one.
     pub weight: In<f32>,
-    /// Whether there is a norm.
+    /// Whether there is a norm before the turn.
     pub norm: bool,
+    /// Whether there is one behind it; not both.
+    pub behind: bool,
     /// The epsilon of the norm.
     pub eps: f32,
     /// Cosines and sines of all positions.
@@ -34,7 +36,8 @@ impl Turn {
     pub fn of(layer: &Layer, weight: In<f32>, (cos, sin): (In<f32>, In<f32>), position: u32) -> Turn {
         Turn {
             weight,
-            norm: layer.has(QK_NORM),
+            norm: layer.has(QK_NORM) && !layer.has(NORM_BEHIND),
+            behind: layer.has(QK_NORM) && layer.has(NORM_BEHIND),
             eps: layer.eps,
             cos,
             sin,
@@ -85,7 +88,7 @@ pub fn held<const N: usize>(dim: usize, pair: impl Fn(usize) -> F32x2) -> Held<N
     head
 }
 
-/// Norms and turns a head. `scratch` has room for `64 N` elements of the warp's own. Rounding: the norm is off by a relative 2^-22.
+/// Norms and turns a head, or turns and norms it. `scratch` has room for `64 N` elements of the warp's own. Rounding: the norm is off by a relative 2^-22.
 ///
 /// All lanes of the warp make this call.
 #[device]
@@ -97,6 +100,11 @@ pub unsafe fn turn<const N: usize>(t: &Turn, head: &mut Held<N>, scratch: Shared
         halves::<N>(t, head);
     } else {
         apart::<N>(t, head, scratch);
+    }
+    if t.behind {
+        // SAFETY: within the weight, which has as many elements as the head, at pairs.
+        let weight = held::<N>(t.head_dim, |d| unsafe { t.weight.load2(d) });
+        normed::<N>(t, head, &weight);
     }
 }
 
@@ -111,16 +119,22 @@ unsafe fn weight<const N: usize>(t: &Turn) -> Held<N> {
 #[device]
 unsafe fn norm<const N: usize>(t: &Turn, head: &mut Held<N>, weight: &Held<N>) {
     if t.norm {
-        let mut squares = 0.0;
-        static_for!(j in 0..N => {
-            squares = math::fma(head[j][1], head[j][1], math::fma(head[j][0], head[j][0], squares));
-        });
-        let mean = warp::sum_f32(squares) * math::rcp_approx_ftz(t.head_dim as f32);
-        let scale = math::rsqrt_approx_ftz(mean + t.eps);
-        static_for!(j in 0..N => {
-            head[j] = [head[j][0] * scale * weight[j][0], head[j][1] * scale * weight[j][1]];
-        });
+        normed::<N>(t, head, weight);
     }
+}
+
+/// The head divided by the root of its mean square, times a weight.
+#[device]
+unsafe fn normed<const N: usize>(t: &Turn, head: &mut Held<N>, weight: &Held<N>) {
+    let mut squares = 0.0;
+    static_for!(j in 0..N => {
+        squares = math::fma(head[j][1], head[j][1], math::fma(head[j][0], head[j][0], squares));
+    });
+    let mean = warp::sum_f32(squares) * math::rcp_approx_ftz(t.head_dim as f32);
+    let scale = math::rsqrt_approx_ftz(mean + t.eps);
+    static_for!(j in 0..N => {
+        head[j] = [head[j][0] * scale * weight[j][0], head[j][1] * scale * weight[j][1]];
+    });
 }
 
 /// `(a, b)`, turned.

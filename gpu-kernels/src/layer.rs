@@ -11,6 +11,9 @@ pub const FUSED: u32 = 4;
 /// Each query head has a sink: a score that takes a share of its softmax and gives no value.
 pub const SINKS: u32 = 8;
 
+/// The norms of [`QK_NORM`] come behind the turn.
+pub const NORM_BEHIND: u32 = 16;
+
 /// `head_dim` that the kernels for columns are made for: whole 16-byte vectors of every cache type, and as many lanes
 /// as divide a warp.
 pub const HEAD_DIMS: [u32; 7] = [32, 64, 80, 96, 128, 192, 256];
@@ -35,7 +38,7 @@ pub struct Layer {
     pub context: u32,
     /// Positions that a token attends to, its own among them; 0: all before it.
     pub window: u32,
-    /// [`NEOX`], [`QK_NORM`], [`FUSED`], [`SINKS`].
+    /// [`NEOX`], [`QK_NORM`], [`FUSED`], [`SINKS`], [`NORM_BEHIND`].
     pub flags: u32,
     /// The epsilon of the norms.
     pub eps: f32,
@@ -72,7 +75,7 @@ pub(crate) use check::{Tables, check, check_pairs, check_sinks};
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod check {
-    use super::{FUSED, HEAD_DIMS, Layer, MAX_GROUP, NEOX, QK_NORM, SINKS};
+    use super::{FUSED, HEAD_DIMS, Layer, MAX_GROUP, NEOX, NORM_BEHIND, QK_NORM, SINKS};
     use warpsmith_device::{DeviceAddress, prelude::*};
 
     /// Buffers that a layer's heads are normed and turned with.
@@ -129,7 +132,8 @@ mod check {
             ),
             l.head_dim,
         )?;
-        contract::require(m, l.flags & !(NEOX | QK_NORM | FUSED | SINKS) == 0, "layer", "known flags", l.flags)?;
+        let known = NEOX | QK_NORM | FUSED | SINKS | NORM_BEHIND;
+        contract::require(m, l.flags & !known == 0, "layer", "known flags", l.flags)?;
         contract::require(m, l.context > 0, "layer", "a context of at least 1", 0)?;
         let Some(t) = tables else { return Ok(()) };
         for (name, table) in [("q_weight", t.q_weight), ("k_weight", t.k_weight), ("cos", t.cos), ("sin", t.sin)] {

@@ -173,6 +173,8 @@ operations! {
     Geglu = elementwise::cases::Geglus;
     /// SwiGLU of clamped numbers.
     SwigluClamped = elementwise::cases::ClampedSwiglus;
+    /// SwiGLU of experts that read weighted columns.
+    SwigluWeighted = experts::weighted::cases::Weighted;
     /// What a layer adds, normed, onto the residual stream; or embeddings, scaled.
     ToResidual = residual::cases::ToResiduals;
     /// A cap of logits.

@@ -94,8 +94,8 @@ fn methods_that_are_not_implemented_are_refused_by_name() {
     });
     std::fs::write(folder.path().join("quantize_config.json"), stated.to_string()).unwrap();
     ModelFile::open(folder.path()).unwrap();
-    edit(&folder.path().join("quantize_config.json"), |q| q["bits"] = json!(3));
-    assert!(refused(folder.path()).contains("with 3 bits"));
+    edit(&folder.path().join("quantize_config.json"), |q| q["bits"] = json!(5));
+    assert!(refused(folder.path()).contains("with 5 bits"));
     // Without the configuration nobody knows what the tensors are.
     let folder = copy("gptq");
     edit(&folder.path().join("config.json"), |c| _ = c.as_object_mut().unwrap().remove("quantization_config"));

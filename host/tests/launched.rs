@@ -93,6 +93,9 @@ fn every_kernel_is_launched_by_a_decoder_or_says_what_it_is_there_for() {
     let formats = vec![Format::F16, Format::F32];
     let clamped = Synthetic { architecture: "gpt-oss", formats, ..experts };
     all.extend(launched(&load(&clamped.file()), KvType::F16, DecoderOptions::default()));
+    // Experts that read weighted inputs.
+    let weighted = Synthetic { architecture: "llama4", ..clamped };
+    all.extend(launched(&load(&weighted.file()), KvType::F16, DecoderOptions::default()));
     for kv in KvType::ALL {
         all.extend(launched(&mixed, kv, DecoderOptions::default()));
         all.extend(launched(&mixed, kv, DecoderOptions { fast_prefill: true, ..Default::default() }));

@@ -74,7 +74,7 @@ pub unsafe fn rope(
         let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
         // Without a norm, the weight is not read.
         let (weight, norm, eps, neox) = (cos, false, 0.0, neox != 0);
-        let turn = Turn { weight, norm, eps, cos, sin, position, head_dim, n_rot, neox };
+        let turn = Turn { weight, norm, behind: false, eps, cos, sin, position, head_dim, n_rot, neox };
         // SAFETY: within the head, of which this warp alone has hold.
         turned(&turn, |d| unsafe { qk.get(at + d) }, |d, v| unsafe { qk.set(at + d, v) });
     }
@@ -101,7 +101,7 @@ pub unsafe fn qk_norm_rope(
     if let Some((head, at, position)) = place(columns, stride, q_heads + k_heads, head_dim as usize, context) {
         let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
         let (weight, norm, neox) = (if head < q_heads { q_weight } else { k_weight }, true, neox != 0);
-        let turn = Turn { weight, norm, eps, cos, sin, position, head_dim, n_rot, neox };
+        let turn = Turn { weight, norm, behind: false, eps, cos, sin, position, head_dim, n_rot, neox };
         // SAFETY: within the head, of which this warp alone has hold.
         turned(&turn, |d| unsafe { qk.get(at + d) }, |d, v| unsafe { qk.set(at + d, v) });
     }

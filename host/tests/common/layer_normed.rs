@@ -32,7 +32,7 @@ const PLAIN: Kind = Kind {
 };
 
 /// All of them.
-pub const KINDS: [(&str, Kind); 9] = [
+pub const KINDS: [(&str, Kind); 13] = [
     ("starcoder2", PLAIN),
     ("command-r", COHERE),
     ("cohere2", COHERE),
@@ -41,6 +41,10 @@ pub const KINDS: [(&str, Kind); 9] = [
     ("gpt2", Kind { fused: true, learned: true, ..PLAIN }),
     ("stablelm", Kind { biases: false, gates: true, ..PLAIN }),
     ("gptneox", Kind { fused: true, says_parallel: true, ..PLAIN }),
+    ("orion", Kind { biases: false, gates: true, ..PLAIN }),
+    ("starcoder", Kind { fused: true, learned: true, ..PLAIN }),
+    ("codeshell", PLAIN),
+    ("falcon", Kind { biases: false, fused: true, second_norm: false, ..PLAIN }),
     ("olmo", Kind { norm_weights: false, norm_biases: false, biases: false, gates: true, ..PLAIN }),
 ];
 

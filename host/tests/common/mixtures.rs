@@ -21,7 +21,7 @@ pub struct Mixture {
 }
 
 /// The architectures that have a mixture of experts in any file.
-pub const ALL: [&str; 11] = [
+pub const ALL: [&str; 14] = [
     "qwen3moe",
     "gpt-oss",
     "qwen2moe",
@@ -33,6 +33,9 @@ pub const ALL: [&str; 11] = [
     "ernie4_5-moe",
     "bailingmoe",
     "bailingmoe2",
+    "granitemoe",
+    "hunyuan-moe",
+    "llama4",
 ];
 
 /// That of an architecture.
@@ -44,7 +47,7 @@ pub fn mixture(architecture: &str) -> Mixture {
         "deepseek" => plain,
         "glm4moe" | "ernie4_5-moe" => Mixture { bias: true, ..plain },
         "dots1" => Mixture { bias: true, sigmoid: true, ..plain },
-        "bailingmoe" => Mixture { leading: false, ..plain },
+        "bailingmoe" | "granitemoe" | "hunyuan-moe" | "llama4" => Mixture { leading: false, ..plain },
         "bailingmoe2" => Mixture { bias: true, sigmoid: true, groups: true, ..plain },
         _ => Mixture::default(),
     }
@@ -88,7 +91,9 @@ impl Synthetic {
         w.key(key("expert_count"), count as u32)
             .key(key("expert_used_count"), used as u32)
             .key(key("expert_feed_forward_length"), self.feed_forward as u32);
-        if of.shared && (of.gated || self.architecture == "ernie4_5-moe") {
+        if of.shared
+            && (of.gated || ["ernie4_5-moe", "granitemoe", "hunyuan-moe", "llama4"].contains(&self.architecture))
+        {
             w.key(key("expert_shared_feed_forward_length"), 2 * self.feed_forward as u32);
         } else if of.shared {
             w.key(key("expert_shared_count"), 2u32);

@@ -1,6 +1,7 @@
 //! What several test files share: golden data and synthetic models.
 #![allow(dead_code)]
 
+pub mod families;
 pub mod folder;
 pub mod hybrids;
 pub mod layer_normed;
@@ -202,6 +203,7 @@ impl Synthetic {
         }
         self.expert_keys(&mut w);
         self.delta_keys(&mut w);
+        self.family_keys(&mut w);
         if let Some(kind) = layer_normed::kind(a) {
             layer_normed::keys(&mut w, a, kind);
         }
@@ -230,11 +232,10 @@ impl Synthetic {
             }
             w.tensor_f32(name, &[n as u64], &v).unwrap();
         };
-        let (gemma, gpt_oss, delta) = (a.starts_with("gemma"), a == "gpt-oss", hybrids::has(a));
-        let (fused, fused_qkv) = (a == "phi3", ["phi3", "bailingmoe2"].contains(&a));
+        let (gpt_oss, delta, of) = (a == "gpt-oss", hybrids::has(a), families::family(a));
         let (h, q, kv) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let per = |n: usize| 1.0 / (n as f64).sqrt();
-        let embedding = if gemma { 1.5 * per(h) } else { 1.0 };
+        let embedding = if of.gemma { 1.5 * per(h) } else { 1.0 };
         matrix(&mut w, &mut rng, "token_embd.weight".into(), self.vocab, h, embedding);
         let layer_normed = self.layer_normed(&mut w, &mut rng, &mut matrix);
         for l in 0..if layer_normed { 0 } else { self.layers } {
@@ -244,29 +245,29 @@ impl Synthetic {
             let queries = if delta { 2 * q } else { q };
             if recurrent {
                 self.delta_layer(&mut w, &mut rng, l, &mut matrix);
-            } else if fused_qkv {
+            } else if of.fused_qkv {
                 matrix(&mut w, &mut rng, name("attn_qkv"), q + 2 * kv, h, per(h));
             } else {
                 matrix(&mut w, &mut rng, name("attn_q"), queries, h, per(h));
                 matrix(&mut w, &mut rng, name("attn_k"), kv, h, per(h));
                 matrix(&mut w, &mut rng, name("attn_v"), kv, h, per(h));
             }
-            if a.starts_with("qwen2") || gpt_oss || a == "glm4moe" {
+            if of.biases {
                 qkv_biases(&mut w, &mut rng, l, [q, kv, kv]);
             }
-            let normed = ["qwen3", "qwen3moe", "gemma3", "glm4moe", "dots1", "bailingmoe2"].contains(&a) || delta;
-            if normed && !recurrent {
+            let normed = ["qwen3", "qwen3moe", "gemma3", "glm4moe", "dots1", "bailingmoe2"].contains(&a);
+            if (normed || a.starts_with("hunyuan") || delta) && !recurrent {
                 norm(&mut w, &mut rng, name("attn_q_norm"), self.head_dim);
                 norm(&mut w, &mut rng, name("attn_k_norm"), self.head_dim);
             }
             if !recurrent {
                 matrix(&mut w, &mut rng, name("attn_output"), h, q, per(q));
             }
-            if gemma {
+            if of.post {
                 norm(&mut w, &mut rng, name("post_attention_norm"), h);
                 norm(&mut w, &mut rng, name("post_ffw_norm"), h);
             }
-            let behind = gpt_oss || delta || a == "glm4moe";
+            let behind = of.behind || delta;
             norm(&mut w, &mut rng, name(if behind { "post_attention_norm" } else { "ffn_norm" }), h);
             if gpt_oss {
                 self.sinks_and_biases(&mut w, &mut rng, l);
@@ -276,10 +277,12 @@ impl Synthetic {
                 continue;
             }
             let f = self.dense_width();
-            if fused {
+            if of.fused_gates {
                 matrix(&mut w, &mut rng, name("ffn_up"), 2 * f, h, 1.5 * per(h));
             } else {
-                matrix(&mut w, &mut rng, name("ffn_gate"), f, h, 1.5 * per(h));
+                if !of.ungated {
+                    matrix(&mut w, &mut rng, name("ffn_gate"), f, h, 1.5 * per(h));
+                }
                 matrix(&mut w, &mut rng, name("ffn_up"), f, h, per(h));
             }
             matrix(&mut w, &mut rng, name("ffn_down"), h, f, 1.5 * per(f));

@@ -4,7 +4,8 @@ Needs numpy and gguf 0.19: python3 make_layer_norms.py. Written after the public
 StarCoder2 (arXiv 2402.19173), Command R and R7B (their model cards: both parts of a layer read one norm, logits are scaled; in R7B
 every fourth layer has neither window nor rotation), Phi-1.5 (arXiv 2309.05463), Nemotron-4 (arXiv 2402.16819), GPT-2 (Radford et
 al., 2019), StableLM 2 (arXiv 2402.17834), GPT-NeoX (arXiv 2204.06745, section 2.1) with the activation of Pythia (arXiv 2304.01373),
-and OLMo (arXiv 2402.00838). Matrices are float16 in the files, and what is computed here is of these values.
+OLMo (arXiv 2402.00838), Orion (arXiv 2401.12246), StarCoder (arXiv 2305.06161), CodeShell (arXiv 2403.15747), and Falcon (arXiv 2311.16867:
+both parts of a layer read one residual stream, by one norm or by one each, which then has the name of the one). Matrices are float16 in the files, and what is computed here is of these values.
 """
 import math
 import numpy as np
@@ -32,7 +33,7 @@ class Model(File):
 
     def __init__(self, name, arch, seed, layers=2, hidden=64, ffn=80, heads=2, kv=2, rot=DIM, neox=True, weights=True, biases=True,
                  norm_biases=True, fused=False, gates=False, act=gelu_tanh, one_norm=False, parallel=False, tied=True,
-                 head_bias=False, learned=False, window=0, every=0, scale=1.0, **keys):
+                 head_bias=False, learned=False, window=0, every=0, scale=1.0, norms=("attn_norm", "ffn_norm"), **keys):
         keys |= {"attention.layer_norm_epsilon": EPS, "block_count": layers, "embedding_length": hidden,
                  "feed_forward_length": ffn, "attention.head_count": heads, "attention.head_count_kv": kv}
         if not learned:
@@ -71,7 +72,7 @@ class Model(File):
             self.matrix("output", VOCAB, hidden, 3)
             self.bias("output", VOCAB, self.head_bias)
         for p in (f"blk.{l}." for l in range(self.layers)):
-            self.norm_of(p + "attn_norm")
+            self.norm_of(p + self.norms[0])
             if self.fused:
                 self.linear(p + "attn_qkv", q + 2 * kv, hidden, 1.5)
             else:
@@ -79,7 +80,7 @@ class Model(File):
                     self.linear(p + f"attn_{c}", rows, hidden, 1.5)
             self.linear(p + "attn_output", hidden, q)
             if not self.one_norm:
-                self.norm_of(p + "ffn_norm")
+                self.norm_of(p + self.norms[1])
             if self.gates:
                 self.linear(p + "ffn_gate", ffn, hidden, 1.5)
             self.linear(p + "ffn_up", ffn, hidden, 1.5)
@@ -109,10 +110,10 @@ class Model(File):
             x = x + self.tensors["position_embd.weight"][: len(TOKENS)]
         for l in range(self.layers):
             p = f"blk.{l}."
-            h = self.normed(x, p + "attn_norm")
+            h = self.normed(x, p + self.norms[0])
             after = x + self.attend(h, p, l)
             if not self.one_norm:
-                h = self.normed(x if self.parallel else after, p + "ffn_norm")
+                h = self.normed(x if self.parallel else after, p + self.norms[1])
             up = self.times(h, p + "ffn_up")
             inner = silu(self.times(h, p + "ffn_gate")) * up if self.gates else self.act(up)
             x = after + self.times(inner, p + "ffn_down")
@@ -137,3 +138,8 @@ if __name__ == "__main__":
     Model("gptneox-small", "gptneox", 909, rot=8, fused=True, act=gelu_erf, parallel=True, tied=False, use_parallel_residual=True)
     Model("gptneox-sequential-small", "gptneox", 1039, rot=8, fused=True, act=gelu_erf, tied=False, use_parallel_residual=False)
     Model("olmo-small", "olmo", 1119, neox=False, weights=False, biases=False, norm_biases=False, gates=True)
+    Model("orion-small", "orion", 1206, biases=False, gates=True, tied=False)
+    Model("starcoder-small", "starcoder", 1314, kv=1, fused=True, learned=True)
+    Model("codeshell-small", "codeshell", 1424, kv=1, fused=True, tied=False)
+    Model("falcon-small", "falcon", 1519, kv=1, fused=True, biases=False, act=gelu_erf, one_norm=True)
+    Model("falcon-norms-small", "falcon", 1615, fused=True, biases=False, act=gelu_erf, parallel=True, norms=("attn_norm_2", "attn_norm"))

@@ -7,6 +7,7 @@ use super::step::Step;
 use super::weights::LayerWeights;
 use super::workspace::{Workspace, stride};
 use gpu_kernels::elementwise::{Geglu, Glu, Swiglu, SwigluClamped};
+use gpu_kernels::experts::SwigluWeighted;
 use gpu_kernels::gemv::QuantFormat;
 use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
@@ -71,6 +72,14 @@ impl Step<'_> {
         let read = input.ready;
         let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
         let (y, n) = (inner, half as u32);
+        if let Some((buffers, _)) = buffers.as_ref().zip(chosen).filter(|_| self.config.architecture.weighted_inputs())
+        {
+            let (cols, columns) = (inner_stride as u32, (half / inner_stride.max(1)) as u32);
+            let glu = SwigluWeighted { gate, up, weights: &buffers.weights, y, cols, columns };
+            // SAFETY: it follows no address, and reads nothing but what it awaits.
+            unsafe { on.launch_programmatic(glu, choice.programmatic) }?;
+            return Ok(read);
+        }
         // SAFETY: they follow no address, and read nothing but what they await.
         unsafe {
             match glu {

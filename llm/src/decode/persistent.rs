@@ -4,14 +4,15 @@ use super::KvType;
 use super::input::{Choice, Input};
 use super::shape::{Shape, layer_of};
 use super::stack::Stack;
-use super::step::{Step, head_norms};
+use super::step::{Step, head_norms, norm_flags};
 use super::weights::{LayerWeights, Weights, padded};
 use super::workspace::Workspace;
 use super::{DecodeError, Model};
 use crate::model::{Config, Rope};
+use gpu_kernels::elementwise::Glu;
 use gpu_kernels::format::Format;
 use gpu_kernels::gemv::{Activations, QuantFormat, QuantizedProduct};
-use gpu_kernels::layer::{FUSED, Layer, QK_NORM};
+use gpu_kernels::layer::{FUSED, Layer};
 use gpu_kernels::persistent::{self, HEAD_DIMS, Instance, LayerParts, Matrix, PersistentLayers, Quantized, Sizes};
 use std::fmt;
 use std::ops::Range;
@@ -52,6 +53,8 @@ pub enum NotPersistent {
     Mixed([(Format, Activations); 2]),
     /// What attention and the feed-forward part give is normed before it is added.
     PostNorms,
+    /// Its feed-forward part is not SwiGLU.
+    FeedForward,
     /// Its norms are layer norms.
     LayerNorms,
     /// The heads are of so many elements, for which there is no code.
@@ -79,6 +82,7 @@ impl fmt::Display for NotPersistent {
                 )
             }
             NotPersistent::PostNorms => f.write_str("what parts of a layer add is normed, in launches of their own"),
+            NotPersistent::FeedForward => f.write_str("a feed-forward part that is not SwiGLU, in launches of its own"),
             NotPersistent::LayerNorms => f.write_str("layer norms, which are launches of their own"),
             NotPersistent::Heads(n) => {
                 write!(f, "heads of {n} elements: layers in one launch have heads of {HEAD_DIMS:?}")
@@ -189,6 +193,9 @@ fn instance<'a>(c: &Config, layer: &'a LayerWeights, choice: Choice) -> Result<(
     if layer.post_norms.is_some() {
         return Err(NotPersistent::PostNorms);
     }
+    if c.architecture.ungated().is_some() || c.architecture.glu() != Glu::Silu {
+        return Err(NotPersistent::FeedForward);
+    }
     if layer.router.is_some() {
         return Err(NotPersistent::Experts);
     }
@@ -221,7 +228,7 @@ fn matrix(stack: &Stack) -> Matrix<'_> {
 
 /// What the weights of a layer have to fit.
 fn heads(c: &Config, layer: &LayerWeights) -> Layer {
-    Layer { flags: if layer.head_norms.is_some() { QK_NORM } else { 0 }, ..layer_of(c) }
+    Layer { flags: norm_flags(c, layer), ..layer_of(c) }
 }
 
 fn sizes(c: &Config) -> Sizes {

@@ -31,7 +31,7 @@ use gpu_kernels::elementwise::Softcap;
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
 use gpu_kernels::kv;
-use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM, SINKS};
+use gpu_kernels::layer::{FUSED, Layer, NEOX, NORM_BEHIND, QK_NORM, SINKS};
 use gpu_kernels::sampling::sample::Sample;
 use warpsmith_collectives::{Elements, Operation};
 use warpsmith_device::{Contract, DeviceSlice, Launcher};
@@ -43,6 +43,12 @@ pub(super) fn head_norms(weights: &LayerWeights) -> (&DeviceSlice<f32>, &DeviceS
         Some((q, k)) => (q, k),
         None => (DeviceSlice::empty(), DeviceSlice::empty()),
     }
+}
+
+/// How they are applied, as a flag of [`Layer`].
+pub(super) fn norm_flags(c: &Config, weights: &LayerWeights) -> u32 {
+    let behind = if c.architecture.norms_behind_rope() { NORM_BEHIND } else { 0 };
+    if weights.head_norms.is_some() { QK_NORM | behind } else { 0 }
 }
 
 /// A score of each query head; none where the layer has none.
@@ -143,7 +149,7 @@ impl Step<'_> {
         let Workspace { columns, x, scaled, sums, quantized, sizes, next, .. } = &mut *self.buffers;
         quantized.clear();
         self.parts = embed::parts(table.cols);
-        let scale = self.config.architecture.scaled_embeddings().then(|| (self.config.hidden as f32).sqrt());
+        let scale = Some(self.config.embedding_scale as f32).filter(|&scale| scale != 1.0);
         let wanted = weights.layers.first().and_then(|first| self.choice.wanted(&first.qkv.stacks));
         let normed = scale.is_none() && !layer_norm;
         let (_, _, written) = quantized.pass(wanted.filter(|_| normed));
@@ -239,7 +245,7 @@ impl Step<'_> {
     /// Sizes and options of a layer's attention.
     pub(super) fn heads(&self, weights: &LayerWeights, index: usize) -> Layer {
         let neox = if self.config.rope.style == RopeStyle::Neox { NEOX } else { 0 };
-        let norm = if weights.head_norms.is_some() { QK_NORM } else { 0 };
+        let norm = norm_flags(self.config, weights);
         let sinks = if weights.sinks.is_some() { SINKS } else { 0 };
         let (c, context, flags) = (self.config, self.tables.context, neox | norm | sinks);
         let (n_rot, window) = (c.rope_of(index).map_or(0, |rope| rope.dims as u32), c.window_of(index) as u32);

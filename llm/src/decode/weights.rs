@@ -374,6 +374,12 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         [gate_bias, up_bias]: [&Bias; 2],
     ) -> Result<Projection, DecodeError> {
         match gate {
+            // Something is done to gates alone.
+            Some(gate) if self.file.config().weighs_inputs(self.layer) => {
+                let gates = self.stack(&[gate], &[gate_bias, up_bias], (0, self.experts()))?;
+                let ups = self.stack(&[up], &[gate_bias, up_bias], (gates.outputs.end, self.experts()))?;
+                Ok(Projection { stacks: vec![gates, ups] })
+            }
             Some(gate) => self.projections(&[gate, up], &[gate_bias, up_bias], self.experts()),
             None => self.projections(&[up], &[up_bias], self.experts()),
         }

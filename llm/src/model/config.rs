@@ -2,6 +2,7 @@
 
 use super::delta::own_layers;
 use super::keys::Keys;
+use super::scaling::{self, Scaling};
 use super::sections::check_sections;
 use super::{Architecture, DeltaNets, Experts, LayerKinds, ModelError, Presence, Rope, Yarn};
 use crate::gguf::{Gguf, Value};
@@ -51,6 +52,8 @@ pub struct Config {
     pub logit_cap: f32,
     /// What logits are multiplied with.
     pub logit_scale: f32,
+    /// What embeddings are multiplied with.
+    pub embedding_scale: f64,
     /// The feed-forward part reads the residual stream that attention reads, also where it has a norm of its own.
     pub parallel: bool,
 }
@@ -91,7 +94,7 @@ impl Config {
         let experts = Experts::read(&keys, architecture, layers)?;
         let of_expert = experts.map(|_| keys.optional_count("expert_feed_forward_length")).transpose()?.flatten();
         let feed_forward = of_expert.map_or_else(|| keys.count("feed_forward_length"), Ok)?;
-        let context = keys.count("context_length")?;
+        let context = keys.context(architecture)?;
         let heads = keys.count("attention.head_count")?;
         let kv_heads = keys.count_or("attention.head_count_kv", heads)?;
         if !heads.is_multiple_of(kv_heads) {
@@ -125,9 +128,10 @@ impl Config {
                 format!("value heads of another width than key heads ({head_dim}) are not supported"),
             ));
         }
-        let eps = keys.eps(architecture)?;
+        let scaling = Scaling::read(&keys, architecture, hidden)?;
+        let eps = scaling.eps(keys.eps(architecture)?);
         keys.refuse_extras(architecture)?;
-        let rope = keys.rope(architecture, head_dim)?;
+        let rope = scaling.rope(&keys, keys.rope(architecture, head_dim)?, head_dim)?;
         check_sections(&keys, architecture, rope.dims)?;
         let kinds = keys.kinds(architecture, &rope)?;
         let [score_cap, logit_cap] = keys.caps(architecture)?;
@@ -154,7 +158,8 @@ impl Config {
             score_scale: 1.0 / scores.sqrt(),
             score_cap,
             logit_cap,
-            logit_scale: keys.logit_scale(architecture)?,
+            logit_scale: scaling.logits,
+            embedding_scale: scaling.embeddings,
             parallel: keys.parallel(architecture)?,
         })
     }
@@ -164,10 +169,20 @@ impl Config {
 const CAPS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
 /// Layers of which all but the last have a window.
 const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
-/// What logits are multiplied with.
-const LOGIT_SCALE: &str = "logit_scale";
 
 impl Keys<'_> {
+    /// Positions of a sequence at most.
+    fn context(&self, architecture: Architecture) -> Result<usize, ModelError> {
+        let stated = self.count("context_length")?;
+        let Some(chunk) = architecture.chunk() else { return Ok(stated) };
+        let key = "attention.sliding_window";
+        if let Some(value) = self.file.get(&self.name(key)) {
+            let reason = "attention in other than chunks is not supported of this architecture".into();
+            return Err(self.wrong(key, value.describe(), reason));
+        }
+        Ok(stated.min(self.count_or("attention.chunk_size", chunk)?).min(chunk))
+    }
+
     /// Kernels take sizes as u32; so no sum of these widths overflows afterwards.
     fn check_widths(&self, heads: usize, kv_heads: usize, head_dim: usize) -> Result<(), ModelError> {
         let all = kv_heads.checked_mul(2).and_then(|n| n.checked_add(heads)).and_then(|n| n.checked_mul(head_dim));
@@ -204,22 +219,10 @@ impl Keys<'_> {
         }
     }
 
-    /// What logits are multiplied with.
-    fn logit_scale(&self, architecture: Architecture) -> Result<f32, ModelError> {
-        if !architecture.scaled_logits() {
-            return Ok(1.0);
-        }
-        let scale = self.file.require_f32(&self.name(LOGIT_SCALE))?;
-        match scale.is_finite() && scale != 0.0 {
-            true => Ok(scale),
-            false => Err(self.wrong(LOGIT_SCALE, scale, "expected a finite number other than zero".into())),
-        }
-    }
-
     /// Whether the feed-forward part reads what attention reads.
     fn parallel(&self, architecture: Architecture) -> Result<bool, ModelError> {
         if !architecture.says_parallel() {
-            return Ok(architecture.one_norm() == Presence::Always);
+            return Ok(architecture.parallel() || architecture.one_norm() == Presence::Always);
         }
         let key = "use_parallel_residual";
         match self.file.bool(&self.name(key))? {
@@ -266,16 +269,17 @@ impl Keys<'_> {
             (WINDOW_PATTERN, "a window in some of the layers only is not supported"),
             (CAPS[0], "capped attention logits are not supported"),
             (CAPS[1], "capped logits are not supported"),
-            ("attention.scale", "an attention scale other than 1/sqrt(head width) is not supported"),
-            ("residual_scale", "a scaled residual stream is not supported"),
-            ("embedding_scale", "scaled embeddings are not supported"),
-            (LOGIT_SCALE, "scaled logits are not supported"),
+            (scaling::SCORES, "an attention scale other than 1/sqrt(head width) is not supported"),
+            (scaling::RESIDUAL, "a scaled residual stream is not supported"),
+            (scaling::EMBEDDINGS, "scaled embeddings are not supported"),
+            (scaling::LOGITS, "scaled logits are not supported"),
             ("attention.clamp_kqv", "clamped queries, keys and values are not supported"),
         ];
         for (key, reason) in zero_or_absent {
             let known = match key {
                 WINDOW_PATTERN => architecture.windowless() > 0,
-                LOGIT_SCALE => architecture.scaled_logits(),
+                scaling::LOGITS => architecture.scaled_logits() || architecture.scaled_stream(),
+                scaling::SCORES | scaling::RESIDUAL | scaling::EMBEDDINGS => architecture.scaled_stream(),
                 _ => CAPS.contains(&key) && architecture.caps().is_some(),
             };
             if known {

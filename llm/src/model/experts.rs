@@ -152,7 +152,7 @@ fn shared(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<usize>, 
     let (kind, shared) = (architecture.shared_expert(), keys.file.u32(&keys.name(count))?);
     let most = match kind {
         SharedExpert::None => 0,
-        SharedExpert::Gated => 1,
+        SharedExpert::Gated | SharedExpert::One => 1,
         SharedExpert::Plain | SharedExpert::Several => u32::MAX,
     };
     if let Some(n) = shared.filter(|&n| n > most) {
@@ -166,6 +166,13 @@ fn shared(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<usize>, 
         SharedExpert::Gated => match keys.optional_count(width)? {
             Some(width) => Ok(Some(width)),
             None => keys.count("feed_forward_length").map(Some),
+        },
+        SharedExpert::One => match keys.file.u32(&keys.name(width))?.filter(|&n| n > 0) {
+            Some(n) => Ok(Some(n as usize)),
+            None => match keys.optional_count("expert_feed_forward_length")? {
+                Some(each) => Ok(Some(each)),
+                None => keys.count("feed_forward_length").map(Some),
+            },
         },
         SharedExpert::Plain => Ok(keys.file.u32(&keys.name(width))?.filter(|&n| n > 0).map(|n| n as usize)),
         SharedExpert::Several => {

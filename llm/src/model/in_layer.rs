@@ -4,6 +4,9 @@ use super::find::Find;
 use super::{Config, DeltaLayout, Matrix, ModelError, Presence};
 use std::ops::Range;
 
+/// A norm that attention does not share with the feed-forward part, where it may.
+const ATTENTION_ALONE: &str = "attn_norm_2.weight";
+
 /// Reads the tensors of layer `number`.
 pub(super) struct InLayer<'a> {
     pub file: &'a Find<'a>,
@@ -68,34 +71,65 @@ impl InLayer<'_> {
         }
     }
 
+    /// Whether attention has a norm of its own, beside that of the feed-forward part.
+    fn norms_apart(&self) -> bool {
+        self.file.config.architecture.second_attention_norm() && self.file.has(&self.name(ATTENTION_ALONE))
+    }
+
+    /// The weights of the norm before attention: by its own name or, where a file has both, by the second.
+    pub fn attention_norm(
+        &self,
+        [own, second]: [&str; 2],
+        len: [usize; 1],
+        there: bool,
+    ) -> Result<Vec<f32>, ModelError> {
+        self.norm(if self.norms_apart() { second } else { own }, len, there)
+    }
+
+    /// The bias of that norm.
+    pub fn attention_norm_bias(
+        &self,
+        [own, second]: [&str; 2],
+        len: [usize; 1],
+        presence: Presence,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        self.vectors([if self.norms_apart() { second } else { own }], len, presence)
+    }
+
     /// The weights of a norm of the residual stream.
-    pub fn norm(&self, [part]: [&str; 1], [len]: [usize; 1], there: bool) -> Result<Vec<f32>, ModelError> {
+    fn norm(&self, part: &str, [len]: [usize; 1], there: bool) -> Result<Vec<f32>, ModelError> {
         if there { self.vector([part], [len]) } else { Ok(vec![1.0; len]) }
     }
 
-    /// The norm before the feed-forward part, by its own name or, for architectures that call it so, by the second; none, where there is
-    /// [one norm](Architecture::one_norm) for both parts.
+    /// The norm before the feed-forward part, by its own name or, for architectures that call it so, by the second, or by the third, where
+    /// attention has a norm of its own; none, where there is [one norm](Architecture::one_norm) for both parts.
     pub fn ffn_norm(
         &self,
-        [own, other]: [&str; 2],
+        [own, other, of_both]: [&str; 3],
         len: [usize; 1],
         by_the_other: bool,
     ) -> Result<Option<Vec<f32>>, ModelError> {
         let architecture = self.file.config.architecture;
+        if self.norms_apart() {
+            return self.norm(of_both, len, true).map(Some);
+        }
         let part = if by_the_other { other } else { own };
         let none = architecture.one_norm().asked(|| !self.file.has(&self.name(part)));
-        (!none).then(|| self.norm([part], len, architecture.norm_weights())).transpose()
+        (!none).then(|| self.norm(part, len, architecture.norm_weights())).transpose()
     }
 
     /// The bias of that norm.
     pub fn ffn_norm_bias(
         &self,
-        names: [&str; 1],
+        [own, of_both]: [&str; 2],
         len: [usize; 1],
         presence: Presence,
     ) -> Result<Option<Vec<f32>>, ModelError> {
+        if self.norms_apart() {
+            return self.vectors([of_both], len, presence);
+        }
         let none = self.file.config.architecture.one_norm().asked(|| !self.file.has(&self.name("ffn_norm.weight")));
-        self.vectors(names, len, if none { Presence::Never } else { presence })
+        self.vectors([own], len, if none { Presence::Never } else { presence })
     }
 
     /// Gates, where the architecture has them.
@@ -139,7 +173,12 @@ impl InLayer<'_> {
         [len]: [usize; 1],
         presence: Presence,
     ) -> Result<Option<Vec<f32>>, ModelError> {
-        let has = |part: &str| self.file.has(&self.name(part));
+        let (has, whole) = (|part: &str| self.file.has(&self.name(part)), self.file.config);
+        // A norm without weights.
+        if let Some(experts) = whole.architecture.unit_heads() {
+            let there = whole.rope_of(self.number).is_some() && whole.experts.is_none_or(|e| e.count != experts);
+            return Ok(there.then(|| vec![1.0; len]));
+        }
         let there = !self.recurrent() && presence.asked(|| has(own) || has(other));
         there.then(|| self.vector([own], [len])).transpose()
     }

@@ -80,9 +80,9 @@ layer_tensors! {
     qkv_bias: Option<Vec<f32>> = qkv_biases ["attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_qkv.bias"]
         |c| [c.q_dim(), c.kv_dim(), c.kv_dim()], if Architecture::qkv_biases;
     /// Norm before attention, `[hidden]`; ones, where the architecture [has no weights](Architecture::norm_weights).
-    attn_norm: Vec<f32> = norm ["attn_norm.weight"] |c| [c.hidden], if Architecture::norm_weights;
+    attn_norm: Vec<f32> = attention_norm ["attn_norm.weight", "attn_norm_2.weight"] |c| [c.hidden], if Architecture::norm_weights;
     /// `[hidden]`.
-    attn_norm_bias: Option<Vec<f32>> = vectors ["attn_norm.bias"] |c| [c.hidden], if Architecture::norm_biases;
+    attn_norm_bias: Option<Vec<f32>> = attention_norm_bias ["attn_norm.bias", "attn_norm_2.bias"] |c| [c.hidden], if Architecture::norm_biases;
     /// `[q_dim, hidden]`; with [gates](Architecture::gated_heads) twice as many rows, a head's and then its gates'. As keys and values
     /// where the layer attends.
     q: Option<Matrix> = attending_part ["attn_q.weight", "attn_qkv.weight"]
@@ -128,10 +128,10 @@ layer_tensors! {
     /// Norm of what attention adds, `[hidden]`, where the architecture has it.
     post_attention_norm: Option<Vec<f32>> = vectors ["post_attention_norm.weight"] |c| [c.hidden], if Architecture::post_norms;
     /// Norm before the feed-forward part, `[hidden]`; none, where that reads the norm before attention.
-    ffn_norm: Option<Vec<f32>> = ffn_norm ["ffn_norm.weight", "post_attention_norm.weight"] |c| [c.hidden],
+    ffn_norm: Option<Vec<f32>> = ffn_norm ["ffn_norm.weight", "post_attention_norm.weight", "attn_norm.weight"] |c| [c.hidden],
         if Architecture::ffn_norm_behind;
     /// `[hidden]`.
-    ffn_norm_bias: Option<Vec<f32>> = ffn_norm_bias ["ffn_norm.bias"] |c| [c.hidden], if Architecture::norm_biases;
+    ffn_norm_bias: Option<Vec<f32>> = ffn_norm_bias ["ffn_norm.bias", "attn_norm.bias"] |c| [c.hidden], if Architecture::norm_biases;
     /// `[experts, hidden]`, in a mixture of experts.
     router: Option<Matrix> = router ["ffn_gate_inp.weight"] |c| [c.experts.map_or(0, |e| e.count), c.hidden];
     /// `[experts]`.

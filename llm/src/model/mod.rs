@@ -21,6 +21,7 @@ mod layer;
 mod matrix;
 mod per_layer;
 mod rope;
+mod scaling;
 mod sections;
 mod shape;
 mod share;

@@ -9,6 +9,11 @@ impl Config {
         self.experts.as_ref().filter(|experts| experts.layers.has(layer))
     }
 
+    /// Whether a layer's experts read a token times its weight.
+    pub(crate) fn weighs_inputs(&self, layer: usize) -> bool {
+        self.architecture.weighted_inputs() && self.experts_of(layer).is_some()
+    }
+
     /// Width of the feed-forward part of layers without experts; 0, where all have them.
     #[must_use]
     pub fn dense_width(&self) -> usize {

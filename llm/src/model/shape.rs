@@ -143,6 +143,7 @@ impl ModelShape {
             score_cap: 0.0,
             logit_cap: 0.0,
             logit_scale: 1.0,
+            embedding_scale: 1.0,
             parallel: false,
         }
     }

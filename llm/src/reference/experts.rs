@@ -33,7 +33,10 @@ pub(super) fn feed_forward(
         _ => (vec![(0, 1.0)], true),
     };
     let mut sum = vec![0.0; c.hidden];
+    let weighted_inputs = router.is_some() && c.architecture.weighted_inputs();
     for (expert, weight) in chosen {
+        let read: Vec<f64> = x.iter().map(|x| if weighted_inputs { weight * x } else { *x }).collect();
+        let (x, weight) = (&read[..], if weighted_inputs { 1.0 } else { weight });
         let of = |(m, bias): Biased<'_>, rows: usize, x: &[f64]| {
             let mut y = product_of(model, m, expert * rows..(expert + 1) * rows, x)?;
             add_bias(&mut y, bias, expert);

@@ -98,7 +98,7 @@ pub enum ReferenceError {
 pub struct Step {
     /// One number per token of the vocabulary.
     pub logits: Vec<f64>,
-    /// The residual stream: the embedding, after every layer, and last the normed input of the output
+    /// The residual stream, in the [scale](Config::embedding_scale) that steps have it in: the embedding, after every layer, and last the normed input of the output
     /// projection, times what logits are scaled with. `layers + 2` vectors of `hidden`.
     pub hidden: Vec<Vec<f64>>,
     /// Layers whose given experts were not taken: others are more fitting by more than the tolerance.
@@ -249,10 +249,7 @@ impl Reference {
         given: Option<Given<'_>>,
     ) -> Result<Step, ReferenceError> {
         let mut x = row(model, model.embedding(), token as usize)?;
-        if c.architecture.scaled_embeddings() {
-            let scale = (c.hidden as f64).sqrt();
-            x.iter_mut().for_each(|x| *x *= scale);
-        }
+        x.iter_mut().for_each(|x| *x *= c.embedding_scale);
         if let Some(place) = model.positions().and_then(|all| all.chunks_exact(c.hidden).nth(self.length)) {
             x.iter_mut().zip(place).for_each(|(x, p)| *x += f64::from(*p));
         }
@@ -361,11 +358,15 @@ impl Reference {
         }
         for (heads, norm) in [(&mut q, q_norm), (&mut k, k_norm)] {
             for head in heads.chunks_exact_mut(c.head_dim) {
-                if let Some(norm) = norm {
+                let behind = c.architecture.norms_behind_rope();
+                if let Some(norm) = norm.as_ref().filter(|_| !behind) {
                     head.copy_from_slice(&rms_norm(head, norm, c.eps));
                 }
                 if let Some(of) = c.rope_of(index) {
                     rope(head, self.length, of, model.rope_freqs().filter(|_| *of == c.rope));
+                }
+                if let Some(norm) = norm.as_ref().filter(|_| behind) {
+                    head.copy_from_slice(&rms_norm(head, norm, c.eps));
                 }
             }
         }

@@ -8,7 +8,7 @@ use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outc
 use crate::gemv::OutputQuantization;
 use crate::gemv::cases::{QuantizedOutput, in_turn};
 use crate::kv::{KvType, QkvStoreF16, QkvStoreF32, QkvStoreQ8};
-use crate::layer::{FUSED, Layer, NEOX, QK_NORM, SINKS};
+use crate::layer::{FUSED, Layer, NEOX, NORM_BEHIND, QK_NORM, SINKS};
 use crate::rope::{self, Rotation, rope_tables};
 use crate::state::Column;
 use half::f16;
@@ -108,6 +108,7 @@ const SIZES: NamedSizes = &[
     ("head_dim", 128),
     ("n_rot", 128),
     ("neox", 1),
+    // Heads are normed before they turn: 1, or behind: 2.
     ("norm", 1),
     ("window", 0),
     ("capacity", 256),
@@ -150,6 +151,11 @@ fn step_shapes(kv: KvType) -> Vec<Vec<usize>> {
     add([1, 4, 2, 64, 64, 1, 1, 0, 90, 66, 0]);
     add([6, 4, 1, 80, 40, 1, 1, 0, 140, 64, 0]);
     add([9, 2, 1, 64, 64, 0, 0, 5, 16, 10, 0]);
+    // Norms behind rotations of every kind.
+    add([1, 4, 2, 128, 128, 1, 2, 0, 40, 35, 1]);
+    add([2, 3, 1, 80, 40, 1, 2, 0, 40, 31, 1]);
+    add([1, 2, 1, 64, 64, 0, 2, 0, 30, 20, 1]);
+    add([4, 4, 2, 192, 192, 1, 2, 0, 20, 9, 0]);
     if kv == KvType::F16 {
         // More parts than there is room for without longer ones.
         add([1, 2, 1, 64, 64, 1, 1, 0, 2600, 2599, 1]);
@@ -316,6 +322,7 @@ impl<B: Bench, T: Stored> Step<B, T> {
             shape.sizes(["columns", "q_heads", "kv_heads", "head_dim", "capacity"])?;
         let [n_rot, window, first] = shape.sizes(["n_rot", "window", "position"])?;
         let [fused, neox, normed] = shape.sizes(["fused", "neox", "norm"])?.map(|n| n != 0);
+        let behind = shape.size("norm")? == 2;
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         let sinks = sinks(rng, q_heads, shape.size("sinks")? != 0);
         let layer = Layer {
@@ -328,6 +335,7 @@ impl<B: Bench, T: Stored> Step<B, T> {
             window: window as u32,
             flags: flag(neox, NEOX)
                 | flag(normed, QK_NORM)
+                | flag(behind, NORM_BEHIND)
                 | flag(fused && !only_store, FUSED)
                 | flag(!sinks.is_empty(), SINKS),
             eps: 1e-6,
@@ -384,7 +392,16 @@ impl<B: Bench, T: Stored> Step<B, T> {
         };
         let heads = &self.x[c * self.stride + first * dim..][..count * dim];
         let norm = self.layer.has(QK_NORM).then_some((weight, self.layer.eps));
-        rope::reference(heads, self.position(c), norm, &rotation)
+        if !self.layer.has(NORM_BEHIND) {
+            return rope::reference(heads, self.position(c), norm, &rotation);
+        }
+        let mut turned = rope::reference(heads, self.position(c), None, &rotation);
+        for head in turned.chunks_exact_mut(dim) {
+            let mean = head.iter().map(|v| v * v).sum::<f64>() / dim as f64;
+            let root = (mean + f64::from(self.layer.eps)).sqrt();
+            head.iter_mut().zip(weight).for_each(|(v, w)| *v *= f64::from(*w) / root);
+        }
+        turned
     }
 
     /// Launches what is output for; the inputs and the outputs after that.

@@ -23,7 +23,19 @@ pub(super) struct Facts {
     pub(super) one_norm: Presence,
     /// A file says whether the feed-forward part reads what attention reads.
     pub(super) says_parallel: bool,
+    /// It does.
+    pub(super) parallel: bool,
+    /// Attention may have a norm of its own.
+    pub(super) second_attention_norm: bool,
     pub(super) head_norms: Presence,
+    /// They come behind RoPE.
+    pub(super) norms_behind_rope: bool,
+    /// Heads that rotate are normed without weights, but not in models of so many experts.
+    pub(super) unit_heads: Option<usize>,
+    /// Most layers attend to chunks of so many positions.
+    pub(super) chunk: Option<usize>,
+    /// Experts read a token times its weight.
+    pub(super) weighted_inputs: bool,
     /// Each query head has a score that takes a share of its softmax.
     pub(super) sinks: Presence,
     pub(super) experts: Presence,
@@ -75,6 +87,8 @@ pub(super) struct Facts {
     pub(super) caps: Option<[f32; 2]>,
     /// A file says what logits are multiplied with.
     pub(super) scaled_logits: bool,
+    /// A file says what embeddings, parts of layers and scores are multiplied with, and logits divided by.
+    pub(super) scaled_stream: bool,
 }
 
 /// What no row says.
@@ -88,7 +102,13 @@ const PLAIN: Facts = Facts {
     norm_biases: Presence::Never,
     one_norm: Presence::Never,
     says_parallel: false,
+    parallel: false,
+    second_attention_norm: false,
     head_norms: Presence::Never,
+    norms_behind_rope: false,
+    unit_heads: None,
+    chunk: None,
+    weighted_inputs: false,
     sinks: Presence::Never,
     experts: Presence::Never,
     normalised: true,
@@ -116,6 +136,7 @@ const PLAIN: Facts = Facts {
     scores_by_hidden: None,
     caps: None,
     scaled_logits: false,
+    scaled_stream: false,
 };
 
 /// What families with layer norms that have biases share.
@@ -145,6 +166,21 @@ const FINE_GRAINED: Facts = Facts {
 /// What Cohere's families share.
 const COHERE: Facts =
     Facts { layer_norm: true, one_norm: Presence::Always, rope: RopeStyle::Norm, scaled_logits: true, ..PLAIN };
+
+/// What GLM-4 and its forerunners share.
+const GLM: Facts = Facts {
+    qkv_biases: Presence::Optional,
+    fused_qkv: Presence::Optional,
+    fused_gates: true,
+    rope: RopeStyle::Norm,
+    ..PLAIN
+};
+
+/// What families share whose residual stream is scaled.
+const SCALED: Facts = Facts { rope: RopeStyle::Norm, scaled_stream: true, ..PLAIN };
+
+/// What Hunyuan's families share.
+const HUNYUAN: Facts = Facts { head_norms: Presence::Always, norms_behind_rope: true, ..PLAIN };
 
 macro_rules! architectures {
     ($($(#[$doc:meta])* $Name:ident $facts:tt)*) => {
@@ -340,4 +376,74 @@ architectures! {
     }
     /// OLMo: layer norms without weights, RoPE rotates neighbours.
     Olmo { name: "olmo", layer_norm: true, norm_weights: false, rope: RopeStyle::Norm, ..PLAIN }
+    /// EXAONE 3 and 3.5: as Llama, RoPE rotates halves.
+    Exaone { name: "exaone", ..PLAIN }
+    /// InternLM 2 and 2.5: as Llama.
+    InternLm2 { name: "internlm2", qkv_biases: Presence::Optional, rope: RopeStyle::Norm, ..PLAIN }
+    /// XVERSE: as Llama.
+    Xverse { name: "xverse", rope: RopeStyle::Norm, ..PLAIN }
+    /// ERNIE 4.5 of 0.3 billion weights, which is dense: RoPE rotates neighbours.
+    Ernie45 { name: "ernie4_5", qkv_biases: Presence::Optional, rope: RopeStyle::Norm, ..PLAIN }
+    /// Seed-OSS: biases on queries, keys and values where the file has them, RoPE rotates halves.
+    SeedOss { name: "seed_oss", qkv_biases: Presence::Optional, ffn_norm_behind: true, ..PLAIN }
+    /// Qwen2-VL and 2.5-VL, of which texts see what Qwen2 does.
+    Qwen2Vl { name: "qwen2vl", qkv_biases: Presence::Always, ..PLAIN }
+    /// Gemma: GELU, scaled embeddings, RoPE rotates halves.
+    Gemma { name: "gemma", glu: Glu::Gelu, scaled_embeddings: true, ..PLAIN }
+    /// GLM-4 of April 2025: norms before and after attention and feed-forward part, one tensor of gates and ups, RoPE of some elements of a
+    /// head, which rotates neighbours.
+    Glm4 { name: "glm4", post_norms: Presence::Always, ..GLM }
+    /// ChatGLM3 and GLM-4 of 2024: one tensor of queries, keys and values, one of gates and ups, RoPE of some elements of a head, which rotates
+    /// neighbours.
+    ChatGlm { name: "chatglm", ..GLM }
+    /// Granite 3 and 4 dense: as Llama, with embeddings, parts of layers, scores and logits that are scaled.
+    Granite { name: "granite", ..SCALED }
+    /// Granite 3 and 4 with a mixture of experts in every layer, and one of all tokens where the file has it.
+    GraniteMoe { name: "granitemoe", experts: Presence::Always, shared_expert: SharedExpert::Plain, ..SCALED }
+    /// MiniCPM: as Granite, with the usual scores.
+    MiniCpm { name: "minicpm", ..SCALED }
+    /// Arcee's AFM: the squared ReLU without gates, RoPE rotates neighbours.
+    Arcee { name: "arcee", ungated: Some(Activation::SquaredRelu), rope: RopeStyle::Norm, ..PLAIN }
+    /// Orion: as Llama with layer norms, RoPE rotates halves.
+    Orion { name: "orion", ..WITH_LAYER_NORMS }
+    /// StarCoder and SantaCoder: as GPT-2, with one key head.
+    StarCoder { name: "starcoder", fused_qkv: Presence::Always, learned_positions: true, unrotated: 1, ..WITH_BIASES }
+    /// CodeShell: layer norms, biases everywhere, GELU without gates, RoPE rotates halves.
+    CodeShell { name: "codeshell", fused_qkv: Presence::Optional, ..WITH_BIASES }
+    /// Falcon of 11 to 180 billion weights: layer norms of one residual stream, one for both parts of a layer or one each; GELU by the error
+    /// function without gates, RoPE rotates halves.
+    Falcon {
+        name: "falcon",
+        fused_qkv: Presence::Always,
+        one_norm: Presence::Optional,
+        parallel: true,
+        second_attention_norm: true,
+        ungated: Some(Activation::GeluErf),
+        ..WITH_LAYER_NORMS
+    }
+    /// Llama 4 (text), within its first chunk of attention: every fourth layer does not rotate, heads of the others are normed without weights;
+    /// sigmoids choose experts, which read weighted inputs, beside one of all tokens; layers without experts between.
+    Llama4 {
+        name: "llama4",
+        unit_heads: Some(128),
+        chunk: Some(8192),
+        unrotated: 4,
+        experts: Presence::Always,
+        normalised: false,
+        gating: Gating::Sigmoid,
+        weighted_inputs: true,
+        shared_expert: SharedExpert::One,
+        dense_layers: true,
+        rope: RopeStyle::Norm,
+        ..PLAIN
+    }
+    /// Hunyuan of 0.5 to 7 billion weights: norms of heads behind RoPE, which rotates halves.
+    HunyuanDense { name: "hunyuan-dense", ..HUNYUAN }
+    /// Hunyuan A13B: the same with a mixture of experts in every layer, and one of all tokens.
+    HunyuanMoe {
+        name: "hunyuan-moe",
+        experts: Presence::Always,
+        shared_expert: SharedExpert::One,
+        ..HUNYUAN
+    }
 }

@@ -38,6 +38,8 @@ pub enum SharedExpert {
     Gated,
     /// It counts for 1, and is there where a file says how wide it is.
     Plain,
+    /// It counts for 1, and is always there: as wide as a file says, or as one of the others.
+    One,
     /// It counts for 1, and is as many times as wide as another expert as a file says there are.
     Several,
 }
@@ -92,6 +94,16 @@ impl Architecture {
         self.facts().one_norm
     }
 
+    /// Whether attention and feed-forward part read one residual stream, also where each has a norm.
+    pub fn parallel(self) -> bool {
+        self.facts().parallel
+    }
+
+    /// Whether files may have a norm of its own for attention, `attn_norm_2`, where `attn_norm` is then that of the feed-forward part.
+    pub fn second_attention_norm(self) -> bool {
+        self.facts().second_attention_norm
+    }
+
     /// Whether a file says, by `use_parallel_residual`, if the feed-forward part reads what attention reads, or what attention adds to
     /// as well.
     pub fn says_parallel(self) -> bool {
@@ -106,6 +118,28 @@ impl Architecture {
     /// Whether every query and key head is normalised.
     pub fn head_norms(self) -> Presence {
         self.facts().head_norms
+    }
+
+    /// Whether the norms of query and key heads come behind RoPE.
+    pub fn norms_behind_rope(self) -> bool {
+        self.facts().norms_behind_rope
+    }
+
+    /// Whether query and key heads are divided by the root of their mean square, without weights, in layers that rotate them; but not in models
+    /// of so many experts, as files do not say it.
+    pub fn unit_heads(self) -> Option<usize> {
+        self.facts().unit_heads
+    }
+
+    /// Positions of a chunk, to which most layers attend alone, and beyond the first of which queries of the others are scaled: so sequences
+    /// have no more. A file may say fewer.
+    pub fn chunk(self) -> Option<usize> {
+        self.facts().chunk
+    }
+
+    /// Whether experts read a token times its weight, and do not count for that.
+    pub fn weighted_inputs(self) -> bool {
+        self.facts().weighted_inputs
     }
 
     /// Whether layers have a mixture of experts.
@@ -218,6 +252,12 @@ impl Architecture {
     /// What comes of gates and ups in a feed-forward part that has both.
     pub fn glu(self) -> Glu {
         self.facts().glu
+    }
+
+    /// Whether a file may say what embeddings, what every part of a layer adds, and scores are multiplied with, and what logits are divided
+    /// by (`embedding_scale`, `residual_scale`, `attention.scale`, `logit_scale`).
+    pub fn scaled_stream(self) -> bool {
+        self.facts().scaled_stream
     }
 
     /// Whether embeddings are multiplied by the root of their width.
