@@ -46,7 +46,8 @@ impl Operation for Embeddings {
         let cols = if format.is_dense() { vec![1, 37, 512] } else { [1, 3, 17].map(|b| b * block).to_vec() };
         // Tokens: the first, the last, one past the table, and one that wraps when it is multiplied.
         let tokens = [(0, 0), (4, 1), (5, 1), (u32::MAX as usize, 0)];
-        let mut all: Vec<_> = cols.iter().flat_map(|c| tokens.map(|(token, next)| vec![5, *c, token, next, 0])).collect();
+        let mut all: Vec<_> =
+            cols.iter().flat_map(|c| tokens.map(|(token, next)| vec![5, *c, token, next, 0])).collect();
         // More than a block of threads, as every kind of quantized activations; a block's last warps have nothing to quantize.
         all.extend((0..=QuantFormat::ALL.len()).map(|quantized| vec![2, 1280, 1, 1, quantized]));
         // What a token past the table gives is quantized too.

@@ -494,8 +494,9 @@ mod tests {
             }
             .check()
         };
-        let with_choices =
-            |choices, table, y, columns, cols, stride, flags| with_all(choices, table, y, columns, cols, stride, 0, flags);
+        let with_choices = |choices, table, y, columns, cols, stride, flags| {
+            with_all(choices, table, y, columns, cols, stride, 0, flags)
+        };
         let launch = |table, y, columns, cols, stride, flags| with_choices(2, table, y, columns, cols, stride, flags);
         assert_eq!(with_choices(3, 9, 64, 1, 64, 64, 0).unwrap_err().argument, "chosen");
         // A record of two units is two vectors of codes and one of scales.
