@@ -234,3 +234,112 @@ macro_rules! large_entries {
     };
 }
 crate::formats! { tensor large_entries () }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::{Rng, Tensor};
+    use crate::format::{Format, Layout, halves::Halves, record::UNIT};
+    use crate::gemv::QuantFormat;
+    use warpsmith_device::convert::unpack_f16x2;
+
+    /// The weights of a record as they are multiplied.
+    fn weights_of<F: Halves>(record: &[U32x4], cols: usize, open: u32) -> Vec<f32> {
+        let r = F::record(cols, open);
+        let mut all = Vec::new();
+        for u in 0..cols / UNIT {
+            // SAFETY: the unit is one of the record.
+            let (unit, scales) = unsafe {
+                let unit = F::unit(record, &r, u);
+                (unit, F::scales_of(record, &r, u, &unit))
+            };
+            let scale = F::scale(scales);
+            for v in 0..UNIT / 8 {
+                let [a, b, c, d] = F::eight::<&[U32x4]>(&unit, v, &scale).map(unpack_f16x2);
+                all.extend([a.0, b.0, a.1, b.1, c.0, d.0, c.1, d.1].map(|w| w / F::LARGER));
+            }
+        }
+        all
+    }
+
+    /// Those of a format; `None`: it has no products of f16.
+    fn weights(format: Format, record: &[U32x4], cols: usize) -> Option<Vec<f32>> {
+        macro_rules! by_layout {
+            (() $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
+                $($(if let (QuantFormat::F16, Layout::$F) = (QuantFormat::$quant_format, format.layout()) {
+                    return Some(weights_of::<crate::format::$F>(record, cols, format.block_units()));
+                })*)*
+            };
+        }
+        crate::formats! { quantized by_layout () }
+        None
+    }
+
+    /// Each by itself is as near as products are said to be.
+    #[test]
+    fn weights_of_every_format_are_near_to_what_they_are() {
+        const COLS: usize = 512;
+        let (mut rng, mut wrong) = (Rng(89), Vec::new());
+        for format in Format::ALL {
+            let t = Tensor::random(&mut rng, format, 1, COLS);
+            let record = format.repack(&t.bytes, 1, COLS).unwrap();
+            let Some(got) = weights(format, &record, COLS) else {
+                assert_eq!(format, Format::F32);
+                continue;
+            };
+            let want = format.decode(&t.bytes, 1, COLS).unwrap();
+            let far = |i: usize| {
+                let one: Vec<f32> = (0..COLS).map(|j| f32::from(u8::from(i == j))).collect();
+                let off = (f64::from(got[i]) - f64::from(want[i])).abs();
+                off > rounding(format, &record, COLS, &one)[0] || off.is_nan()
+            };
+            if let Some(i) = (0..COLS).find(|i| far(*i)) {
+                wrong.push(format!("{format}, weight {i}: {} for {}", got[i], want[i]));
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    /// Codes that are floats may have scales that are smaller than an f16, whose precision is theirs all the same.
+    #[test]
+    fn scales_that_no_f16_is_keep_their_precision() {
+        let mut rng = Rng(91);
+        for scale in [3e-2, 1.7e-5, 3.1e-6, 2.3e-7] {
+            let mut t = Tensor::random(&mut rng, Format::F8_E5M2, 1, 512);
+            for block in t.bytes.chunks_exact_mut(132) {
+                // Exponents with which weights are from 1e-4 on.
+                block[..128].iter_mut().for_each(|code| *code = *code & 0x87 | 0x68);
+                crate::cases::set_scale(Format::F8_E5M2, block, scale);
+            }
+            let record = Format::F8_E5M2.repack(&t.bytes, 1, 512).unwrap();
+            let want = Format::F8_E5M2.decode(&t.bytes, 1, 512).unwrap();
+            for (got, want) in weights(Format::F8_E5M2, &record, 512).unwrap().into_iter().zip(want) {
+                assert!((got - want).abs() <= want.abs() / 1024.0, "{scale}: {got} for {want}");
+            }
+        }
+    }
+
+    /// Signs, digits and floats of few bits times scales that are f16 or powers of two are f16: nothing is rounded.
+    #[test]
+    fn weights_of_few_bits_are_exact() {
+        let mut rng = Rng(90);
+        for format in [
+            Format::Q1_0,
+            Format::TQ2_0_G128,
+            Format::Q2_0,
+            Format::PQ2_0,
+            Format::PTQ1_0,
+            Format::TQ1_0,
+            Format::TQ2_0,
+            Format::MXFP4,
+            Format::NVFP4,
+        ] {
+            let mut t = Tensor::random(&mut rng, format, 1, 512);
+            for block in t.bytes.chunks_exact_mut(format.block_bytes()) {
+                crate::cases::set_scale(format, block, 0.013);
+            }
+            let record = format.repack(&t.bytes, 1, 512).unwrap();
+            assert_eq!(weights(format, &record, 512).unwrap(), format.decode(&t.bytes, 1, 512).unwrap(), "{format}");
+        }
+    }
+}
