@@ -124,9 +124,13 @@ fn sequences_of_chunked_attention_end_with_the_first_chunk() {
         change(&mut w);
         file(&w)
     };
-    for (stated, chunk, context) in
-        [(64u32, None, 64), (1 << 20, None, 8192), (1 << 20, Some(512u32), 512), (64, Some(512), 64)]
-    {
+    for (stated, chunk, context) in [
+        (64u32, None, 64),
+        (1 << 20, None, 8192),
+        (1 << 20, Some(1 << 14), 8192),
+        (1 << 20, Some(512u32), 512),
+        (64, Some(512), 64),
+    ] {
         let of = open(1, 2, &|w| {
             w.key("llama4.context_length", stated);
             if let Some(chunk) = chunk {

@@ -104,18 +104,7 @@ impl Config {
                 format!("expected a divisor of the {heads} query heads"),
             ));
         }
-        let head_dim = match keys.optional_count("attention.key_length")? {
-            Some(n) => n,
-            None if architecture.rotated_heads() => keys.count("rope.dimension_count")?,
-            None if hidden.is_multiple_of(heads) => hidden / heads,
-            None => {
-                return Err(keys.wrong(
-                    "attention.head_count",
-                    heads,
-                    format!("embedding_length {hidden} is no multiple of it, and attention.key_length is missing"),
-                ));
-            }
-        };
+        let head_dim = keys.head_dim(architecture, hidden, heads)?;
         if !head_dim.is_multiple_of(2) {
             return Err(keys.wrong("attention.key_length", head_dim, "RoPE needs an even head width".into()));
         }
@@ -171,6 +160,20 @@ const CAPS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
 const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
 impl Keys<'_> {
+    /// Elements of a head.
+    fn head_dim(&self, architecture: Architecture, hidden: usize, heads: usize) -> Result<usize, ModelError> {
+        match self.optional_count("attention.key_length")? {
+            Some(n) => Ok(n),
+            None if architecture.rotated_heads() => self.count("rope.dimension_count"),
+            None if hidden.is_multiple_of(heads) => Ok(hidden / heads),
+            None => Err(self.wrong(
+                "attention.head_count",
+                heads,
+                format!("embedding_length {hidden} is no multiple of it, and attention.key_length is missing"),
+            )),
+        }
+    }
+
     /// Positions of a sequence at most.
     fn context(&self, architecture: Architecture) -> Result<usize, ModelError> {
         let stated = self.count("context_length")?;

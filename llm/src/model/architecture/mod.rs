@@ -1,5 +1,6 @@
 //! The families of models, and what tells their forward passes apart: a row each in `list.rs`.
 
+mod facts;
 mod list;
 
 pub use list::Architecture;
