@@ -127,7 +127,7 @@ macro_rules! formats {
             Q4_0 {
                 embed { embed_q4_0 EmbedQ40 EMBED_Q4_0 }
                 product { 3: gemv_q4_0 GemvQ40 GEMV_Q4_0, gemm_q4_0 GemmQ40 GEMM_Q4_0 }
-                quantized { I8: 2, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 2, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; F16: 2, gemv_q4_0_f16 GemvQ40F16 GEMV_Q4_0_F16; }
+                quantized { I8: 2, gemv_q4_0_i8 GemvQ40I8 GEMV_Q4_0_I8; I16: 2, gemv_q4_0_i16 GemvQ40I16 GEMV_Q4_0_I16; F16: 1, gemv_q4_0_f16 GemvQ40F16 GEMV_Q4_0_F16; }
                 tensor { I8: gemm_q4_0_i8 GemmQ40I8 GEMM_Q4_0_I8; I16: gemm_q4_0_i16 GemmQ40I16 GEMM_Q4_0_I16; F16: gemm_q4_0_f16 GemmQ40F16 GEMM_Q4_0_F16; }
                 budget { family "Q4_0" Q4_0, 4: Some(Int16) = 2.1; }
                 stored {
@@ -217,7 +217,7 @@ macro_rules! formats {
             Q4_K {
                 embed { embed_q4_k EmbedQ4K EMBED_Q4_K }
                 product { 3: gemv_q4_k GemvQ4K GEMV_Q4_K, gemm_q4_k GemmQ4K GEMM_Q4_K }
-                quantized { I8: 2, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 2, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; F16: 2, gemv_q4_k_f16 GemvQ4KF16 GEMV_Q4_K_F16; }
+                quantized { I8: 2, gemv_q4_k_i8 GemvQ4KI8 GEMV_Q4_K_I8; I16: 2, gemv_q4_k_i16 GemvQ4KI16 GEMV_Q4_K_I16; F16: 1, gemv_q4_k_f16 GemvQ4KF16 GEMV_Q4_K_F16; }
                 tensor { I8: gemm_q4_k_i8 GemmQ4KI8 GEMM_Q4_K_I8; I16: gemm_q4_k_i16 GemmQ4KI16 GEMM_Q4_K_I16; F16: gemm_q4_k_f16 GemmQ4KF16 GEMM_Q4_K_F16; }
                 budget { family "Q4_K" Q4_K, 4: Some(Int16) = 2.1; }
                 stored {

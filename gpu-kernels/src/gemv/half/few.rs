@@ -22,6 +22,8 @@ const TILES: [usize; 2] = [BLOCK_ROWS as usize / 16, FEW_COLUMNS as usize / 8];
 /// Rows that a lane has a part of.
 const ROWS: usize = 2 * TILES[0];
 const COLUMNS: usize = FEW_COLUMNS as usize;
+/// Groups that are on their way or multiplied.
+const AT_ONCE: usize = 2;
 
 type Sums = [[[f32; 4]; TILES[1]]; TILES[0]];
 
@@ -57,14 +59,22 @@ unsafe fn add_group<F: Halves>(
         let scales: [F::Scale; ROWS] = core::array::from_fn(|r| loaded[r].scale(record));
         static_for!(v in 0..VECTORS => {
             let rows: [[u32; 4]; ROWS] = core::array::from_fn(|r| loaded[r].eight(v, &scales[r]));
-            static_for!(n in 0..TILES[1] => {
-                if n == 0 || 8 * (n as u32) < columns {
-                    let x = x.at(at(n, v)).0;
-                    for m in 0..TILES[0] {
-                        add_steps(&mut sums[m][n], steps([rows[2 * m], rows[2 * m + 1]]), x);
-                    }
+            let mut add = |n: usize| {
+                let x = x.at(at(n, v)).0;
+                for m in 0..TILES[0] {
+                    add_steps(&mut sums[m][n], steps([rows[2 * m], rows[2 * m + 1]]), x);
                 }
-            });
+            };
+            add(0);
+            // All others behind one branch: of a tile alone the assembler makes instructions that are issued for nothing.
+            if columns > 8 {
+                add(1);
+                static_for!(n in 0..TILES[1] => {
+                    if n > 1 && 8 * (n as u32) < columns {
+                        add(n);
+                    }
+                });
+            }
         });
     }
 }
@@ -92,16 +102,19 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
     let end = (group + runs.length).min(runs.groups);
     let mut sums = Sums::default();
     if group < end {
-        let load = |group: u32| rows.map(|row| Loaded::<F>::load(row, &record, group, t));
-        let mut loaded = load(group);
-        let mut more = true;
-        while more {
-            let next = group + 1;
-            more = next < end;
-            // Behind the last one it is taken again, and dropped.
-            let behind = load(if more { next } else { group });
-            add_group(&mut sums, &loaded, &record, (a.x, &of_columns), group, columns.count);
-            (group, loaded) = (next, behind);
+        // Behind the last one it is taken again, and dropped.
+        let load = |group: u32| rows.map(|row| Loaded::<F>::load(row, &record, group.min(end - 1), t));
+        let mut loaded = [load(group), load(group + 1)];
+        while group < end {
+            static_for!(i in 0..AT_ONCE => {
+                if i == 0 || group + 1 < end {
+                    let now = group + i as u32;
+                    add_group(&mut sums, &loaded[i], &record, (a.x, &of_columns), now, columns.count);
+                    // Into the same registers, while the other one is multiplied.
+                    loaded[i] = load(now + AT_ONCE as u32);
+                }
+            });
+            group += AT_ONCE as u32;
         }
     }
     store(&sums, memory.from(warp * COLUMNS * FEW_STRIDE), columns.count);

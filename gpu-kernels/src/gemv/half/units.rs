@@ -43,8 +43,9 @@ impl<F: Halves> Loaded<F> {
     /// Unit `t` of a group of a row; behind the last one that, which activations of 0 are multiplied with.
     #[inline(always)]
     pub unsafe fn load(row: InMemory, record: &Record, group: u32, t: usize) -> Loaded<F> {
-        let u = (TOGETHER * group) as usize + t;
-        let (u, numbers) = (u.min(record.units - 1), Words::default());
+        // In 32 bits, so that an address is one instruction.
+        let u = (TOGETHER * group + t as u32).min(record.units as u32 - 1);
+        let (u, numbers) = (u as usize, Words::default());
         // SAFETY: the caller's promise: the row is one of the weights.
         unsafe {
             let codes = F::unit(row, record, u);
