@@ -22,11 +22,11 @@ use super::quant_format::int8::{I8Vector, I16Vector};
 use crate::format;
 use warpsmith_device::prelude::*;
 
-/// Columns from which on products take these entry points: up to eight cost about as much as three or four of
-/// [`int8`](super::int8), by counted instructions.
-pub const FROM: u32 = 4;
-/// The same for weights that are bytes, of which eight columns cost as much as six.
-pub const FROM_BYTES: u32 = 6;
+/// Columns from which on products take these entry points: up to eight cost about as much as two or three of
+/// [`int8`](super::int8), by issue slots.
+pub const FROM: u32 = 3;
+/// The same for weights that are bytes, of which eight columns cost as much as four.
+pub const FROM_BYTES: u32 = 5;
 /// Rows of weights of a block of threads.
 pub const ROWS: u32 = 128;
 /// Columns of a block of threads.
@@ -72,11 +72,12 @@ unsafe fn product<F: format::decode::Packed, const BYTES: usize>(
     a: super::quantized::Args,
     memory: shared::Shared<U32x4>,
 ) {
-    use super::quantized::Args;
+    use super::quantized::{Args, Given};
     let few = shared::dynamic_bytes() == FEW_SHARED as usize;
     let small = few || is_some(shared::dynamic_bytes());
     let rows = if small { BLOCK_ROWS } else { ROWS };
-    a.begin_at(block::idx_x(), THREADS / rows, F::record(a.cols as usize, a.block_units).vectors as u32);
+    a.begin(THREADS / rows, F::record(a.cols as usize, a.block_units).vectors as u32);
+    a.wait();
     let mut total = core::mem::MaybeUninit::uninit();
     // Columns with tables have large blocks.
     let one = Args { experts: None, ..a };

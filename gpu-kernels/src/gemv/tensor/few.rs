@@ -184,7 +184,6 @@ impl Lane {
 #[device]
 pub unsafe fn product<F: Packed, const BYTES: usize>(a: &Args, memory: Shared<f32>) -> Block {
     let of_lane = Lane::of::<F, BYTES>(a);
-    grid::wait_dependencies();
     let units = of_lane.record.units as u32;
     // More columns than a tile has.
     let two = a.columns - block::idx_y() * super::FEW_COLUMNS > 8;

@@ -252,7 +252,6 @@ fn place(column: usize, quad: usize) -> usize {
 pub unsafe fn product<F: Packed, const BYTES: usize>(a: &Args, memory: Shared<f32>) -> Block {
     let of_block = shared::dynamic_bytes() as u32 / SOME_SHARED;
     let of_lane = Lane::<BYTES>::of::<F>(a, of_block);
-    grid::wait_dependencies();
     let units = of_lane.record.units as u32;
     let columns = (a.columns - block::idx_y() * of_block).min(of_block);
     let (zeros, none) = (zeros::<BYTES>(), no_constants(a.x));

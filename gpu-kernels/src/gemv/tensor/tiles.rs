@@ -4,7 +4,7 @@ use super::{
     super::{
         experts::Columns as OfBlock,
         quant_format::int8::{scaled, zeros},
-        quantized::{Args, Given},
+        quantized::Args,
     },
     COLUMNS, ROWS,
     outputs::Block,
@@ -288,7 +288,6 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(
     };
     let block_columns = if grid::dim_y() * COLUMNS < a.columns { 2 * COLUMNS } else { COLUMNS };
     let record = F::record(a.cols as usize, a.block_units);
-    a.wait();
     let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns);
     if of_block.count == 0 {
         return None;
