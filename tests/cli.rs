@@ -171,7 +171,7 @@ fn bench_model_times_prompts_and_generation_and_counts_their_work() {
     }
     // A prompt's launches are shared by its tokens; a token has a step's of its own: as many as layers and ends have.
     let launches = |i: usize| tests[i]["per_token"]["launches"].as_f64().unwrap();
-    assert!(launches(1) < launches(0) && launches(2) == (2 * 5 + 1 + 2 + 1) as f64, "{report}");
+    assert!(launches(1) < launches(0) && launches(2) == (2 * 5 + 1 + 1 + 1) as f64, "{report}");
     // Sequences of a step share its launches.
     assert!((launches(4) * 3.0 - launches(2)).abs() < 1e-9 && launches(3) * 2.0 == launches(2), "{report}");
     refused(&["bench-model", "-b", "0"], 2, &["from 1 on"]);

@@ -92,8 +92,9 @@ fn integer_activations_are_run_where_they_are_asked_for_and_pass() {
     let report: serde_json::Value = serde_json::from_str(&stdout(&run)).unwrap();
     assert_eq!((&report["activations"], &report["reference"]["verdict"]), (&"int8".into(), &"pass".into()));
     let kernels: Vec<&str> = report["kernels"].as_array().unwrap().iter().filter_map(|k| k["name"].as_str()).collect();
-    assert!(kernels.contains(&"quantize_i8") && kernels.contains(&"gemv_q8_0_i8"), "{kernels:?}");
-    assert!(!kernels.contains(&"gemv_q8_0"), "{kernels:?}");
+    assert!(kernels.contains(&"gemv_q8_0_i8"), "{kernels:?}");
+    // What comes before a product writes its integers, embeddings too.
+    assert!(!kernels.contains(&"gemv_q8_0") && !kernels.contains(&"quantize_i8"), "{kernels:?}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub struct Provenance {
 }
 
 /// The activations for a matrix of `rows` by `cols` on a device of compute capability `sm` (90 is 9.0): the fastest of
-/// those that are allowed and that the format has an entry point for. [`TUNED`] tells, in which those of f16 are not yet; the rows of an
+/// those that are allowed and that the format has an entry point for. [`TUNED`] tells; the rows of an
 /// architecture also serve those after it that have none.
 #[must_use]
 pub fn fastest(format: Format, rows: u32, cols: u32, allowed: Activations, sm: u32) -> Activations {

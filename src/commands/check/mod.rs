@@ -288,15 +288,15 @@ mod tests {
 
     #[test]
     fn a_shape_is_of_the_subjects_that_have_its_sizes() {
-        // A layer in one launch is compared with these products, and has no rows.
+        // Layers in one launch are compared with these products, and have no rows.
         let of = |shape: &str| cases(subjects(&["gemv_q8_0".to_owned()]).ok().unwrap(), shape);
         let printed = of("rows=64,cols=256").ok().unwrap();
         assert!(printed.len() > 1 && printed.iter().all(|c| c.to_string().starts_with("rows=64,cols=256,")));
         for case in printed {
             assert!(of(&case.to_string()).ok().unwrap().contains(&case), "{case}");
         }
-        let layer = of("hidden=256").ok().unwrap();
-        assert!(layer.len() == 1 && matches!(layer[0].subject(), Subject::Layers { .. }));
+        let layers = of("hidden=256").ok().unwrap();
+        assert!(!layers.is_empty() && layers.iter().all(|case| matches!(case.subject(), Subject::Layers { .. })));
         let text = of("rws=64").err().unwrap().to_string();
         assert!(text.contains("has no size `rws`: its sizes are rows, cols"), "{text}");
     }

@@ -67,7 +67,10 @@ pub fn row(sm: u32, format: Format, allowed: Activations, shapes: &[Timed]) -> T
     sizes.sort_unstable();
     sizes.dedup();
     let mut best = never;
-    for fastest in Activations::ALL.into_iter().filter(|a| *a > Activations::F32 && *a <= allowed && a.take(format)) {
+    // What was not timed has no regret either.
+    let timed = |a: &Activations| shapes.iter().all(|shape| shape.of(*a).is_some());
+    let candidates = Activations::ALL.into_iter().filter(|a| *a > Activations::F32 && *a <= allowed && a.take(format));
+    for fastest in candidates.filter(timed) {
         for &from in &sizes {
             let t = Tuned { fastest, from, ..never };
             let (new, old) = (regret(&t), regret(&best));
@@ -107,6 +110,14 @@ mod tests {
         assert_eq!(row(90, Format::Q1_0, Int16, &timed).from, 1 << 20);
         assert_eq!(row(90, Format::Q1_0, Int8, &timed).from, u64::MAX, "codes of 16 bits are as fast");
         let timed = shapes(|n| vec![(F32, 2.0 * n), (Int16, n), (Int8, n * 0.9)]);
+        assert_eq!(row(90, Format::Q1_0, Int8, &timed).fastest, Int8);
+    }
+
+    #[test]
+    fn what_was_not_timed_is_not_chosen() {
+        // No size from which int8 loses nothing; f16, which Q1_0 takes too, has no times.
+        let timed =
+            shapes(|n| vec![(F32, 2.0 * n), (Int16, n), (Int8, if n == 2048.0 || n == 8192.0 { n } else { n / 2.0 })]);
         assert_eq!(row(90, Format::Q1_0, Int8, &timed).fastest, Int8);
     }
 

@@ -18,18 +18,24 @@ pub const PATH: &str = "gpu-kernels/src/gemv/tuned.rs";
 
 /// All of [`PATH`], as rustfmt leaves it.
 pub fn source(origins: &[Origin], rows: &[Tuned]) -> String {
-    let mut text = "\
+    // A format has the name of f16 too.
+    let (of_f16, import) = match rows.iter().any(|row| row.fastest == Activations::F16) {
+        true => ("Activations::F16", "self, "),
+        false => ("F16", ""),
+    };
+    let mut text = format!(
+        "\
 //! The fastest activations, by architecture, format and size. Written by `warpsmith tune --write`; not to be edited.
 
-use super::Activations::{Int8, Int16};
-use super::{Provenance, Tuned};
+use super::Activations::{{{import}Int8, Int16}};
+use super::{{Provenance, Tuned}};
 use crate::format::Format::*;
 
 /// Where the rows of each architecture are from.
 #[rustfmt::skip]
 pub static PROVENANCE: &[Provenance] = &[
 "
-    .to_owned();
+    );
     // Writing to a String cannot fail.
     for o in origins {
         let _ =
@@ -38,7 +44,7 @@ pub static PROVENANCE: &[Provenance] = &[
     text += "];\n\n/// What was found.\n#[rustfmt::skip]\npub static TUNED: &[Tuned] = &[\n";
     for t in rows {
         let from = if t.from == u64::MAX { "u64::MAX".to_owned() } else { grouped(t.from) };
-        let name = |a: Activations| format!("{a:?}");
+        let name = |a: Activations| if a == Activations::F16 { of_f16.to_owned() } else { format!("{a:?}") };
         let _ = writeln!(
             text,
             "    Tuned {{ sm: {}, format: {:?}, allowed: {}, fastest: {}, from: {from} }},",
