@@ -5,7 +5,6 @@
 //! `Nccl::join(&Library::load()?, &world, &device, timeout)` in place of `Sockets::join`.
 
 use std::error::Error;
-use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::process::Command;
 
@@ -46,8 +45,7 @@ fn stage() -> Result<(), Box<dyn Error>> {
 
 /// Starts both, and waits for them.
 fn launch() -> Result<(), Box<dyn Error>> {
-    // A port that is free at the moment.
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let address = World::free_address()?;
     let start = |rank: u32| {
         Command::new(std::env::current_exe()?)
             .env("RANK", rank.to_string())

@@ -31,20 +31,26 @@ struct Dependencies {
 }
 
 impl Dependencies {
-    fn of(manifest: &Table) -> Dependencies {
+    /// `shared` are those of the workspace, from which a package may take some.
+    fn of(manifest: &Table, shared: &Table) -> Dependencies {
         let mut found = Dependencies::default();
-        found.add(manifest);
+        found.add(manifest, shared);
         for target in manifest.get("target").and_then(Value::as_table).into_iter().flat_map(|all| all.values()) {
-            found.add(target.as_table().unwrap());
+            found.add(target.as_table().unwrap(), shared);
         }
         found
     }
 
-    fn add(&mut self, tables: &Table) {
+    fn add(&mut self, tables: &Table, shared: &Table) {
         for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
             let table = tables.get(kind).and_then(Value::as_table);
             for (key, dependency) in table.into_iter().flatten() {
-                let name = dependency.get("package").and_then(Value::as_str).unwrap_or(key);
+                let of = if dependency.get("workspace").is_some() {
+                    shared.get(key).unwrap_or(dependency)
+                } else {
+                    dependency
+                };
+                let name = of.get("package").and_then(Value::as_str).unwrap_or(key);
                 let optional = dependency.get("optional").and_then(Value::as_bool).unwrap_or(false);
                 if kind != "dev-dependencies" && !optional {
                     self.needed.insert(name.to_owned());
@@ -85,11 +91,13 @@ fn lock_files_fit_the_manifests_of_their_packages() {
     let read = |path: &PathBuf| {
         fs::read_to_string(path).unwrap().parse::<Table>().unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     };
+    let root = read(&Path::new(ROOT).join("Cargo.toml"));
+    let shared = root["workspace"]["dependencies"].as_table().unwrap();
     let mut known: HashMap<String, Vec<Dependencies>> = HashMap::new();
     for manifest in manifests.iter().map(read) {
         let name = manifest.get("package").and_then(|package| package.get("name")).and_then(Value::as_str);
         if let Some(name) = name {
-            known.entry(name.to_owned()).or_default().push(Dependencies::of(&manifest));
+            known.entry(name.to_owned()).or_default().push(Dependencies::of(&manifest, shared));
         }
     }
     assert!(locks.len() >= 4, "{locks:?}");
@@ -105,14 +113,16 @@ fn lock_files_fit_the_manifests_of_their_packages() {
 
 #[test]
 fn a_lock_file_that_fell_behind_is_noticed() {
-    let of = |text: &str| vec![Dependencies::of(&text.parse().unwrap())];
+    let of = |text: &str| {
+        vec![Dependencies::of(&text.parse().unwrap(), &"s = { package = 'g', version = '1' }".parse().unwrap())]
+    };
     let listed = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-    let manifest = "[dependencies]\na = '1'\nb = { version = '1', optional = true }\n[target.'cfg(unix)'.dependencies]\nc.workspace = true\n\
+    let manifest = "[dependencies]\na = '1'\nb = { version = '1', optional = true }\n[target.'cfg(unix)'.dependencies]\nc.workspace = true\ns.workspace = true\n\
                     [dev-dependencies]\nd = '1'\n[build-dependencies]\nrenamed = { package = 'e', version = '1' }\n";
-    for good in [&["a", "c", "e"][..], &["a", "b", "c", "d", "e"]] {
+    for good in [&["a", "c", "e", "g"][..], &["a", "b", "c", "d", "e", "g"]] {
         assert_eq!(problem(&listed(good), &of(manifest)), None, "{good:?}");
     }
-    assert!(problem(&listed(&["a", "e"]), &of(manifest)).unwrap().contains("lacks [\"c\"]"));
-    assert!(problem(&listed(&["a", "c", "e", "f"]), &of(manifest)).unwrap().contains("has [\"f\"]"));
+    assert!(problem(&listed(&["a", "e", "g"]), &of(manifest)).unwrap().contains("lacks [\"c\"]"));
+    assert!(problem(&listed(&["a", "c", "e", "f", "g"]), &of(manifest)).unwrap().contains("has [\"f\"]"));
     assert!(problem(&listed(&["a"]), &[]).is_some());
 }

@@ -15,6 +15,7 @@ use crate::nccl::UniqueId;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A process among others.
@@ -43,6 +44,24 @@ const GREETING: [u8; 8] = *b"wsmith02";
 const MOST: u32 = 1 << 20;
 
 impl World {
+    /// Where ranks on this machine can meet: a port that nobody has at the moment. On Linux it is one of a loopback address that
+    /// hardly anybody else uses, so that nobody takes it before they do.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no port.
+    pub fn free_address() -> std::io::Result<String> {
+        static GIVEN: AtomicU32 = AtomicU32::new(0);
+        let number = std::process::id().wrapping_mul(0x9E37_79B1) ^ GIVEN.fetch_add(1, Ordering::Relaxed);
+        let [_, a, b, c] = number.to_be_bytes();
+        let host = match cfg!(target_os = "linux") {
+            // 127.0.0.1 is where the others are.
+            true => Ipv4Addr::new(127, a | 1, b, c.clamp(1, 254)),
+            false => Ipv4Addr::LOCALHOST,
+        };
+        Ok(TcpListener::bind((host, 0))?.local_addr()?.to_string())
+    }
+
     /// By the variables of `torchrun`, Open MPI or Slurm, the first of them whose rank is set; alone, if none is.
     ///
     /// Rank 0 is met at `WARPSMITH_RENDEZVOUS` (host and port); else at `MASTER_ADDR`, which is `SLURM_LAUNCH_NODE_IPADDR` or this

@@ -8,7 +8,7 @@ use warpsmith_collectives::{Control, Error, Follow, Lead, World};
 const SECONDS: Duration = Duration::from_secs(60);
 
 fn worlds(ranks: u32) -> Vec<World> {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = World::free_address().unwrap();
     (0..ranks).map(|rank| format!("{rank}/{ranks}@{address}").parse().unwrap()).collect()
 }
 

@@ -108,14 +108,9 @@ fn launchers_say_who_a_process_is() {
     }
 }
 
-/// A port that nobody has at the moment.
-fn address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 #[test]
 fn ranks_meet_and_share_an_id() {
-    let address = address();
+    let address = World::free_address().unwrap();
     let of = |rank| World { rank, ranks: 3, local_rank: 0, address: address.clone() };
     let mut id = UniqueId::default();
     id.0[5] = 42;
@@ -144,7 +139,7 @@ fn ranks_meet_and_share_an_id() {
 
 #[test]
 fn ranks_that_do_not_come_are_named() {
-    let address = address();
+    let address = World::free_address().unwrap();
     let short = Duration::from_millis(200);
     let of = |rank| World { rank, ranks: 3, local_rank: 0, address: address.clone() };
     std::thread::scope(|scope| {

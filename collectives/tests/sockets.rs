@@ -14,18 +14,13 @@ use warpsmith_runtime::{Device, Stream};
 
 const SECONDS: Duration = Duration::from_secs(60);
 
-/// A port that nobody has at the moment.
-fn address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 fn world(address: &str, rank: usize, ranks: usize) -> World {
     World { rank: rank as u32, ranks: ranks as u32, local_rank: rank as u32, address: address.to_owned() }
 }
 
 /// A group of threads, as processes would be one.
 fn sockets(devices: &[Device], options: SocketOptions) -> Vec<Sockets> {
-    let address = address();
+    let address = World::free_address().unwrap();
     std::thread::scope(|scope| {
         let join = |(rank, device)| {
             let world = world(&address, rank, devices.len());
@@ -217,11 +212,11 @@ fn ranks_that_cannot_be_a_group_are_told_why() {
             threads.map(|t| t.join().unwrap().map(|e| e.to_string()).unwrap_or_default())
         })
     };
-    let (at, start) = (address(), Instant::now());
+    let (at, start) = (World::free_address().unwrap(), Instant::now());
     for text in meet([world(&at, 0, 2), world(&at, 1, 3)]) {
         assert!(text.contains("rank 1 says that there are 3 ranks, rank 0 2"), "{text}");
     }
-    let (at, text) = (address(), "there are two ranks");
+    let (at, text) = (World::free_address().unwrap(), "there are two ranks");
     let same = World { rank: 1, ranks: 3, local_rank: 0, address: at.clone() };
     let first = world(&at, 0, 3);
     std::thread::scope(|scope| {

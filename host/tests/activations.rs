@@ -159,7 +159,7 @@ fn f16_is_near_whatever_the_outliers() {
         let [exact, f16] = [Activations::F32, Activations::F16].map(|a| distance(&file, a, 3));
         eprintln!("{format}, outlier {outlier}: f16 {:.1e} (rms {:.1e})", f16.0, f16.1);
         // Two to five times what was measured; and it shows.
-        assert!(f16.0 <= 4e-3 && f16.1 <= 1e-3 && f16.1 > 2.0 * exact.1, "{format}: {f16:?}, {exact:?}");
+        assert!(f16.0 <= 1e-2 && f16.1 <= 3e-3 && f16.1 > 2.0 * exact.1, "{format}: {f16:?}, {exact:?}");
     }
 }
 

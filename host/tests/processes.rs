@@ -24,7 +24,7 @@ use several::devices;
 use std::time::{Duration, Instant};
 use warpsmith_driver_api::software;
 use warpsmith_host::Device;
-use warpsmith_host::collectives::{Collective, Error as GroupError};
+use warpsmith_host::collectives::{Collective, Error as GroupError, World};
 use warpsmith_host::decode::{
     DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
     SequenceOptions, Session, Split,
@@ -268,7 +268,7 @@ fn processes_have_the_text_of_one_with_as_many_devices() {
     };
     for (ranks, task) in [(1, "text"), (2, "text"), (4, "text"), (2, "text of stages")] {
         let want = want(ranks);
-        for said in said(start("a_process", task, &all(ranks), &address())) {
+        for said in said(start("a_process", task, &all(ranks), &World::free_address().unwrap())) {
             assert_eq!(said, [want.as_str()], "{ranks}, {task}");
         }
     }
@@ -277,7 +277,7 @@ fn processes_have_the_text_of_one_with_as_many_devices() {
 #[test]
 fn a_process_that_dies_is_named_by_the_others() {
     for (task, ranks) in [("death", 2), ("death of stages", 3)] {
-        let said = said(start("a_process", task, &all(ranks), &address()));
+        let said = said(start("a_process", task, &all(ranks), &World::free_address().unwrap()));
         assert_eq!(said[1], ["dies"]);
         for rank in (0..ranks).filter(|rank| *rank != 1) {
             let text = &said[rank][0];
@@ -290,7 +290,7 @@ fn a_process_that_dies_is_named_by_the_others() {
 #[test]
 fn a_process_whose_step_fails_is_named_by_the_others() {
     for (task, ranks) in [("failure", 2), ("failure of stages", 3)] {
-        let said = said(start("a_process", task, &all(ranks), &address()));
+        let said = said(start("a_process", task, &all(ranks), &World::free_address().unwrap()));
         assert!(said[1][0].starts_with("4 4 ") && said[1][0].contains("cuGraphLaunch"), "{:?}", said[1]);
         for rank in (0..ranks).filter(|rank| *rank != 1) {
             let text = &said[rank][0];
@@ -302,7 +302,7 @@ fn a_process_whose_step_fails_is_named_by_the_others() {
 
 #[test]
 fn processes_that_are_told_different_numbers_do_not_become_a_group() {
-    let said = said(start("a_process", "text", &[(0, 2), (1, 3)], &address()));
+    let said = said(start("a_process", "text", &[(0, 2), (1, 3)], &World::free_address().unwrap()));
     for text in said.concat() {
         assert!(text.contains("rank 1 says that there are 3 ranks, rank 0 2"), "{text}");
     }

@@ -10,7 +10,7 @@ const SPLITS: [&str; 2] = ["shares", "stages"];
 
 /// Two processes of a command, which differ in their place alone.
 fn two(args: &[&str], split: &str) -> [Child; 2] {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = warpsmith_host::collectives::World::free_address().unwrap();
     [0, 1].map(|rank| {
         let place = format!("--processes={rank}/2@{address}");
         of(&[args, &["--driver", "software", "--split", split, &place]].concat()).spawn().unwrap()
@@ -104,7 +104,7 @@ fn a_chat_of_two_has_the_replies_of_one() {
 fn processes_whose_replies_would_end_at_other_places_are_told() {
     let template = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(template.path(), "{{ messages[0].content }}").unwrap();
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = warpsmith_host::collectives::World::free_address().unwrap();
     let start = |(rank, count)| {
         let place = format!("--processes={rank}/2@{address}");
         let template = template.path().to_str().unwrap();

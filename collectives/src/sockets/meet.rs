@@ -6,7 +6,7 @@ use crate::world::{Brought, Purpose};
 use crate::{Error, World};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Who connects: the group's number, and a rank.
@@ -31,8 +31,13 @@ fn ticket(group: &[u8], rank: u32) -> Ticket {
 /// Connects this rank with all others.
 pub fn connect(world: &World, timeout: Duration) -> Result<Links, Error> {
     let start = Instant::now();
-    let host = if on_this_machine(world) { "127.0.0.1:0" } else { "0.0.0.0:0" };
-    let listener = TcpListener::bind(host).map_err(|error| world.failed(error))?;
+    let host = match loopback(world) {
+        // As rank 0 is met there, and as it sees the others.
+        Some(ip) if world.rank == 0 || ip.is_ipv6() => ip,
+        Some(_) => Ipv4Addr::LOCALHOST.into(),
+        None => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    let listener = TcpListener::bind((host, 0)).map_err(|error| world.failed(error))?;
     let port = listener.local_addr().map_err(|error| world.failed(error))?.port();
     let table = |brought: &[Brought]| {
         let group = drawn();
@@ -60,9 +65,9 @@ pub fn connect(world: &World, timeout: Duration) -> Result<Links, Error> {
 }
 
 /// Whether rank 0 is met at an address that only this machine has.
-fn on_this_machine(world: &World) -> bool {
+fn loopback(world: &World) -> Option<IpAddr> {
     let mut found = world.address.to_socket_addrs().into_iter().flatten();
-    found.next().is_some_and(|address| address.ip().is_loopback())
+    found.next().map(|address| address.ip()).filter(IpAddr::is_loopback)
 }
 
 /// Where the ranks are, as rank 0 told: of the first the port, of the others addresses as rank 0 sees them.

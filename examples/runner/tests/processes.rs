@@ -39,7 +39,7 @@ impl Drop for Follower {
 }
 
 fn two(split: &str, options: &[&str]) -> (Server, Follower) {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = warpsmith_host::collectives::World::free_address().unwrap();
     let place = |rank: u32| format!("--processes={rank}/2@{address}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith-runner"));
     command.arg("--model").arg(tiny()).args(options).args(["--split", split, &place(1)]);
@@ -111,7 +111,7 @@ fn clients_of_two_get_what_those_of_one_get_and_both_end_when_told() {
 
 #[test]
 fn prompts_of_the_command_line_run_over_two_as_well() {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = warpsmith_host::collectives::World::free_address().unwrap();
     let start = |place: Option<u32>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith-runner"));
         command.arg("--model").arg(tiny()).args(["-n", "5", "One", "Another"]);

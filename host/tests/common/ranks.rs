@@ -8,11 +8,6 @@ use warpsmith_host::collectives::{SocketOptions, Sockets, World};
 use warpsmith_host::decode::{DecodeError, Model, Split};
 use warpsmith_host::model::ModelFile;
 
-/// A port that nobody has at the moment.
-pub fn address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 pub const OPTIONS: SocketOptions = SocketOptions { capacity: 1 << 16, timeout: Duration::from_secs(60) };
 
 /// What one of the processes is, and how it gets its part of a model.
@@ -41,7 +36,7 @@ pub fn in_processes(name: &str, ranks: usize, f: impl FnOnce(&Rank)) {
         return;
     }
     let all: Vec<(usize, usize)> = (0..ranks).map(|rank| (rank, ranks)).collect();
-    for child in start_with(name, &own, &all, &address(), &[("WARPSMITH_CHECK", "1")]) {
+    for child in start_with(name, &own, &all, &World::free_address().unwrap(), &[("WARPSMITH_CHECK", "1")]) {
         let Output { stdout, stderr, status } = child.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&stdout);
         let passed = status.success() && text.contains("1 passed");
