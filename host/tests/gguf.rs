@@ -394,11 +394,11 @@ fn rz_13_configurations_that_make_no_model_are_refused() {
 #[test]
 fn unknown_architectures_and_scalings_are_refused_with_the_reason() {
     let e = refused(|w| _ = w.key("general.architecture", "mamba"));
-    assert_eq!(
-        e.to_string(),
-        "architecture `mamba` is not supported; supported are `qwen3`, `qwen3moe`, `qwen2`, `qwen2moe`, `llama`, `phi3`, `smollm3`, `gemma2`, `gemma3`, `gpt-oss`, `qwen35`, `qwen35moe`, `qwen3next`, \
-         `deepseek`, `glm4moe`, `dots1`, `ernie4_5-moe`, `bailingmoe`, `bailingmoe2`, `starcoder2`, `command-r`, `cohere2`, `phi2`, `nemotron`, `gpt2`, `stablelm`, `gptneox` and `olmo`"
-    );
+    let said = e.to_string();
+    let supported =
+        said.strip_prefix("architecture `mamba` is not supported; supported are `qwen3`, `qwen3moe`, ").unwrap();
+    assert!(supported.ends_with("`falcon`, `llama4`, `hunyuan-dense` and `hunyuan-moe`"), "{said}");
+    assert_eq!(supported.matches('`').count() / 2 + 2, Architecture::ALL.len(), "{said}");
     let e = refused(|w| _ = w.key("qwen3.rope.scaling.type", "longrope").key("qwen3.rope.scaling.factor", 4f32));
     assert!(e.to_string().contains("`none`, `linear` and `yarn`"), "{e}");
     let e = refused(|w| _ = w.key("qwen3.rope.scaling.type", "linear").key("qwen3.rope.scaling.factor", 0f32));

@@ -193,11 +193,11 @@ fn instance<'a>(c: &Config, layer: &'a LayerWeights, choice: Choice) -> Result<(
     if layer.post_norms.is_some() {
         return Err(NotPersistent::PostNorms);
     }
-    if c.architecture.ungated().is_some() || c.architecture.glu() != Glu::Silu {
-        return Err(NotPersistent::FeedForward);
-    }
     if layer.router.is_some() {
         return Err(NotPersistent::Experts);
+    }
+    if c.architecture.ungated().is_some() || c.architecture.glu() != Glu::Silu {
+        return Err(NotPersistent::FeedForward);
     }
     let [gate_up] = &layer.gate_up.stacks[..] else {
         return Err(NotPersistent::Parts);

@@ -188,4 +188,17 @@ mod tests {
             assert_eq!(got, blocks, "sm_{sm}, {registers} registers, {shared} B shared, {threads} threads");
         }
     }
+
+    /// ptxas fits a kernel of 256 threads with `.minnctapersm 2` into 128 registers, on every architecture that is claimed.
+    #[test]
+    fn blocks_that_a_kernel_asks_for_are_resident() {
+        let spec = spec::find(90).unwrap();
+        for (min_blocks, registers, blocks) in
+            [(None, 255, 1), (Some(2), 128, 2), (Some(3), 80, 3), (Some(64), 255, 1), (Some(0), 255, 1)]
+        {
+            let info = KernelInfo { max_threads: Some([256, 1, 1]), min_blocks, ..kernel(255, 0) };
+            assert_eq!(limits::registers(&info), registers, "{min_blocks:?}");
+            assert_eq!(blocks_per_sm(spec, &info, 256, 0), blocks, "{min_blocks:?}");
+        }
+    }
 }

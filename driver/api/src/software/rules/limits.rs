@@ -7,6 +7,9 @@ use crate::codes::{Code, Res};
 use crate::software::spec::Spec;
 use crate::software::tables::{objects::Function, software::Software, state::State};
 
+/// No assembler fits a kernel into less, whatever its `.minnctapersm` says.
+const LEAST_REGISTERS: u32 = 24;
+
 impl Function {
     pub fn info(&self) -> Res<&KernelInfo> {
         self.instance.module().kernel(&self.name).ok_or(Code::INVALID_HANDLE)
@@ -24,11 +27,14 @@ fn declared_threads(info: &KernelInfo) -> Option<u32> {
     Some(declared.iter().fold(1, |a: u32, n| a.saturating_mul(*n)).clamp(1, MAX_THREADS))
 }
 
-/// Registers of a thread: as many as are live at once, but no more than leave room for the declared block, for which an
-/// assembler fits them.
+/// Registers of a thread: as many as are live at once, but no more than leave room for the declared block, and for as many of them
+/// as `.minnctapersm` says, for which an assembler fits them.
 pub(crate) fn registers(info: &KernelInfo) -> u32 {
-    let room = declared_threads(info).map_or(u32::MAX, |n| REGISTERS / n.next_multiple_of(WARP) / 8 * 8);
-    info.registers.min(room)
+    let Some(threads) = declared_threads(info) else { return info.registers };
+    let room = |blocks: u32| REGISTERS / threads.next_multiple_of(WARP).saturating_mul(blocks) / 8 * 8;
+    // It is no more than a wish: an assembler that cannot fulfil it takes what it needs.
+    let wished = info.min_blocks.map(|blocks| room(blocks.max(1))).filter(|&room| room >= LEAST_REGISTERS);
+    info.registers.min(wished.unwrap_or(room(1)))
 }
 
 /// The largest block: by the device, the declared bounds, and the registers.
