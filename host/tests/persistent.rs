@@ -70,7 +70,7 @@ fn models() -> Vec<Kind> {
         (of(Format::Q5_K), Int8, 2, 1),
         (Synthetic { architecture: "qwen2", ..of(q1_0) }, Int8, 2, 1),
         (of(Format::PTQ1_0), Int8, 2, 1),
-        (of(Format::IQ4_XS), Int8, 2, 1),
+        (of(Format::IQ4_XS), Int16, 2, 1),
         // Layers of several formats, in one launch with others.
         (by_matrix(&[more_bits, [q4_k; 7], more_bits]), Int16, 3, 1),
         (Synthetic { architecture: "qwen2", ..by_matrix(&[[q4_k; 7], more_bits]) }, Int8, 2, 1),
