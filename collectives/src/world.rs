@@ -55,7 +55,6 @@ impl World {
         let number = std::process::id().wrapping_mul(0x9E37_79B1) ^ GIVEN.fetch_add(1, Ordering::Relaxed);
         let [_, a, b, c] = number.to_be_bytes();
         let host = match cfg!(target_os = "linux") {
-            // 127.0.0.1 is where the others are.
             true => Ipv4Addr::new(127, a | 1, b, c.clamp(1, 254)),
             false => Ipv4Addr::LOCALHOST,
         };

@@ -168,7 +168,7 @@ fn a_kernel_of_a_step_that_waits_too_late_is_found() {
     }
     let (f32, int8) = (Activations::F32, Activations::Int8);
     for (kernel, activations, mode) in
-        [("gemv_q8_0", f32, Mode::Graph), ("attn_step_f16", f32, Mode::Eager), ("quantize_i8", int8, Mode::Graph)]
+        [("gemv_q8_0", f32, Mode::Graph), ("attn_step_f16", f32, Mode::Eager), ("gemv_q8_0_i8", int8, Mode::Graph)]
     {
         let error = step(&late(kernel), activations, mode).expect_err(kernel);
         let DecodeError::Runtime(Error::Findings { text, .. }) = error else { panic!("{kernel}: {error}") };

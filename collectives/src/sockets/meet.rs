@@ -31,12 +31,8 @@ fn ticket(group: &[u8], rank: u32) -> Ticket {
 /// Connects this rank with all others.
 pub fn connect(world: &World, timeout: Duration) -> Result<Links, Error> {
     let start = Instant::now();
-    let host = match loopback(world) {
-        // As rank 0 is met there, and as it sees the others.
-        Some(ip) if world.rank == 0 || ip.is_ipv6() => ip,
-        Some(_) => Ipv4Addr::LOCALHOST.into(),
-        None => Ipv4Addr::UNSPECIFIED.into(),
-    };
+    // Where rank 0 is met, as the others are told of a rank beside it.
+    let host = loopback(world).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     let listener = TcpListener::bind((host, 0)).map_err(|error| world.failed(error))?;
     let port = listener.local_addr().map_err(|error| world.failed(error))?.port();
     let table = |brought: &[Brought]| {
