@@ -267,8 +267,7 @@ impl Synthetic {
                 norm(&mut w, &mut rng, name("post_attention_norm"), h);
                 norm(&mut w, &mut rng, name("post_ffw_norm"), h);
             }
-            let behind = of.behind || delta;
-            norm(&mut w, &mut rng, name(if behind { "post_attention_norm" } else { "ffn_norm" }), h);
+            norm(&mut w, &mut rng, name(if of.behind || delta { "post_attention_norm" } else { "ffn_norm" }), h);
             if gpt_oss {
                 self.sinks_and_biases(&mut w, &mut rng, l);
             }
