@@ -22,7 +22,7 @@ pub struct Options {
     pub context: Option<usize>,
     /// Tokens of prompts in a step, at least one.
     pub prefill: usize,
-    /// Prompts attend in tiles: [`DecoderOptions::fast_prefill`].
+    /// Prompts attend in tiles: [`fast_prefill`](warpsmith_host::decode::DecoderOptions::fast_prefill).
     pub fast_prefill: bool,
     /// Guesses of a request's next tokens that a step verifies; 0: none are made.
     pub draft: usize,
