@@ -2,14 +2,12 @@
 
 use super::CheckpointError;
 use super::json::Object;
+use super::keys::Keys;
 use super::{delta, experts, rope};
-use crate::gguf::{GgufWriter, OwnedValue};
+use crate::gguf::GgufWriter;
 use crate::model::{Architecture, Presence};
 use gpu_kernels::activation::Activation;
 use gpu_kernels::elementwise::Glu;
-
-/// Where they are.
-pub(super) const FILE: &str = "config.json";
 
 /// Elements of a head at most.
 const WIDEST: u32 = 1 << 16;
@@ -57,18 +55,6 @@ pub(super) struct Numbers {
     pub tied: Option<bool>,
     /// Tensors that the file states as lists of numbers.
     pub lists: Vec<(&'static str, Vec<f32>)>,
-}
-
-/// Keys as they are written: behind the architecture's name and a point.
-pub(super) struct Keys<'a> {
-    pub architecture: Architecture,
-    pub writer: &'a mut GgufWriter,
-}
-
-impl Keys<'_> {
-    pub fn set(&mut self, key: &str, value: impl Into<OwnedValue>) {
-        self.writer.key(format!("{}.{key}", self.architecture.name()), value);
-    }
 }
 
 /// Writes the model's keys.

@@ -1,8 +1,8 @@
 //! The keys of gated delta nets out of `config.json`.
 
 use super::CheckpointError;
-use super::config::Keys;
 use super::json::Object;
+use super::keys::Keys;
 
 /// Writes them, if the family has any.
 pub(super) fn keys(config: Object<'_>, keys: &mut Keys<'_>, layers: u32) -> Result<(), CheckpointError> {

@@ -1,8 +1,8 @@
 //! The keys of mixtures of experts out of `config.json`.
 
 use super::CheckpointError;
-use super::config::Keys;
 use super::json::Object;
+use super::keys::Keys;
 
 /// Writes them, if the model has experts; how many a layer then has.
 pub(super) fn keys(config: Object<'_>, keys: &mut Keys<'_>) -> Result<Option<usize>, CheckpointError> {

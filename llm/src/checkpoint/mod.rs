@@ -38,6 +38,7 @@ mod error;
 mod experts;
 mod floats;
 mod json;
+mod keys;
 mod names;
 mod order;
 mod quant;
@@ -58,11 +59,11 @@ use std::sync::Arc;
 /// Opens a folder as the GGUF file that it stands for. Headers are read and checked; weights are when they are asked for.
 pub fn open(folder: impl AsRef<Path>) -> Result<Gguf, CheckpointError> {
     let folder = folder.as_ref();
-    let Some(json) = json::read(folder, config::FILE)? else {
-        let path = folder.join(config::FILE);
+    let Some(json) = json::read(folder, keys::FILE)? else {
+        let path = folder.join(keys::FILE);
         return Err(CheckpointError::Io { path, source: std::io::ErrorKind::NotFound.into() });
     };
-    let config = json::Object::of_file(config::FILE, &json)?;
+    let config = json::Object::of_file(keys::FILE, &json)?;
     let shards = Arc::new(shards::Shards::open(folder)?);
     let mut keys = GgufWriter::new();
     let numbers = config::keys(config, &mut keys)?;
@@ -74,5 +75,5 @@ pub fn open(folder: impl AsRef<Path>) -> Result<Gguf, CheckpointError> {
     text::keys(folder, config, &mut keys)?;
     let tensors = tensors::made(folder, config, &numbers, &shards)?;
     Gguf::made(folder, &keys, tensors)
-        .map_err(|e| CheckpointError::Json { path: folder.join(config::FILE), reason: e.to_string() })
+        .map_err(|e| CheckpointError::Json { path: folder.join(keys::FILE), reason: e.to_string() })
 }

@@ -4,8 +4,8 @@
 //! two kinds of layers under `full_attention` and `sliding_attention`.
 
 use super::CheckpointError;
-use super::config::{FILE, Keys};
 use super::json::Object;
+use super::keys::{FILE, Keys};
 use crate::model::Architecture;
 
 /// What a family has where its file does not say it.
