@@ -55,8 +55,9 @@ const SPILLED_BY_MANY: &[(&str, u32)] = &[
     ("gemm_q5_k_i16", 8),
     ("gemm_q6_k_i16", 24),
     ("gemm_bf16_f16", 8),
-    ("gemm_q4_1_f16", 20),
-    ("gemm_q5_1_f16", 8),
+    ("gemm_q5_0_f16", 68),
+    ("gemm_q5_1_f16", 48),
+    ("gemm_iq2_f16", 48),
     ("gemm_q5_k_f16", 8),
     ("gemm_q6_k_f16", 8),
 ];
