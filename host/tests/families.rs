@@ -10,7 +10,7 @@ mod common;
 #[path = "common/device.rs"]
 mod device;
 
-use agree::{agrees, described_has_the_tensors_of, file, greedy_text, has_the_logits_of_another_program, same_bits};
+use agree::{agrees, are_decoded_as_by_others, described_has_the_tensors_of, file, same_bits};
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
@@ -55,11 +55,7 @@ const TEXTS: [(&str, [u32; 12]); 16] = [
 
 #[test]
 fn golden_models_are_decoded_as_other_implementations_decode_them() {
-    let _checked = software::check(Checks::ALL);
-    for (name, text) in TEXTS {
-        has_the_logits_of_another_program(name);
-        greedy_text(name, text);
-    }
+    are_decoded_as_by_others(&TEXTS);
 }
 
 #[test]

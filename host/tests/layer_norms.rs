@@ -10,10 +10,7 @@ mod common;
 #[path = "common/device.rs"]
 mod device;
 
-use agree::{
-    agrees, described_has_the_tensors_of, file, greedy_text, has_the_logits_of_another_program, memory_is_as_said,
-    same_bits,
-};
+use agree::{agrees, are_decoded_as_by_others, described_has_the_tensors_of, file, memory_is_as_said, same_bits};
 use common::{layer_normed::KINDS, *};
 use device::*;
 use gpu_kernels::format::Format;
@@ -59,11 +56,7 @@ const TEXTS: [(&str, [u32; 12]); 16] = [
 
 #[test]
 fn golden_models_are_decoded_as_other_implementations_decode_them() {
-    let _checked = software::check(Checks::ALL);
-    for (name, text) in TEXTS {
-        has_the_logits_of_another_program(name);
-        greedy_text(name, text);
-    }
+    are_decoded_as_by_others(&TEXTS);
 }
 
 #[test]

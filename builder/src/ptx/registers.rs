@@ -1,7 +1,7 @@
 //! Virtual registers, numbered in the order in which a function names them.
 //!
 //! LLVM's numbers follow the order in which it selected instructions, and so they jump; two architectures' texts of a kernel, or two loops
-//! unrolled from one, hardly share a line. Numbered as they come, nearly each result is the next number, which takes two fifths off a
+//! unrolled from one, hardly share a line. Numbered as they come, nearly each result is the next number, which takes a third off a
 //! [pack](warpsmith_image::pack), and an edit leaves the lines before it as they were. ptxas gives registers numbers of its own.
 //!
 //! Only names of registers that a function declares by count (`.reg .b32 %r<7>;`) are touched. A function with any other declaration of such

@@ -3,6 +3,7 @@
 
 use crate::{alone::*, common::*, device::*};
 use gpu_kernels::format::Format;
+use warpsmith_driver_api::software::{self, Checks};
 use warpsmith_host::decode::{
     Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
     SequenceOptions, Session,
@@ -44,6 +45,15 @@ pub fn has_the_logits_of_another_program(name: &str) {
         s.feed(token).unwrap();
         let d = worst(s.logits().unwrap().iter().map(|&v| v.into()), want.iter().copied());
         assert!(d < 1e-4 * deviation(want), "{name} token {token}: {d:e}");
+    }
+}
+
+/// Files under `data` have the logits and the greedy texts that other programs give for them, under all checks.
+pub fn are_decoded_as_by_others<const N: usize>(texts: &[(&str, [u32; N])]) {
+    let _checked = software::check(Checks::ALL);
+    for &(name, text) in texts {
+        has_the_logits_of_another_program(name);
+        greedy_text(name, text);
     }
 }
 
