@@ -211,6 +211,7 @@ fn print(found: &[Found], rows: &[Tuned], args: &TuneArgs) {
             ("from weights", Align::Right),
             ("8b-down, us: f32", Align::Right),
             ("int16", Align::Right),
+            ("f16", Align::Right),
             ("int8", Align::Right),
         ]);
         for r in rows.iter().filter(|r| r.sm == f.sm) {
@@ -223,15 +224,14 @@ fn print(found: &[Found], rows: &[Tuned], args: &TuneArgs) {
             let never = r.from == u64::MAX;
             let instead =
                 if r.allowed == Activations::Int8 && Activations::Int16.take(r.format) { "as int16" } else { "f32" };
-            out.row(vec![
+            let mut row = vec![
                 r.format.to_string(),
                 r.allowed.to_string(),
                 if never { instead.to_owned() } else { r.fastest.to_string() },
                 if never { "never".to_owned() } else { r.from.to_string() },
-                time(Activations::F32),
-                time(Activations::Int16),
-                time(Activations::Int8),
-            ]);
+            ];
+            row.extend(Activations::ALL.map(time));
+            out.row(row);
         }
         println!("{out}");
     }
