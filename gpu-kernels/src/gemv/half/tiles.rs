@@ -8,6 +8,7 @@ use super::{
         tensor::{
             COLUMNS, ROWS,
             outputs::{self, Block, finish},
+            staging::Indexed,
             tiles::{Outputs, Part, TILES, add_class},
         },
     },
@@ -47,7 +48,7 @@ const LINES: usize = ROWS as usize / STAGED;
 /// What a thread brings to shared memory.
 struct Stager {
     record: Record,
-    rows: [InMemory; STAGED],
+    rows: [Indexed; STAGED],
     x: In<U32x4>,
     /// From there to the thread's columns.
     columns: [u32; COPIES],
@@ -66,7 +67,7 @@ impl Stager {
             let weights = a.weights.from(a.chosen(OfBlock::tile_of(block::idx_y()), record.vectors as u32));
             let rows = core::array::from_fn(|i| {
                 let row = outputs::row(a, ROWS, thread / 32 * 2 + i as u32, thread % 32 / 4);
-                InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize))
+                Indexed(InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize)))
             });
             let columns = core::array::from_fn(|i| {
                 let column = a.input(columns.column(thread / HALF as u32 + (COPIED * i) as u32));
@@ -77,14 +78,14 @@ impl Stager {
     }
 
     #[inline(always)]
-    unsafe fn load<F: Halves>(&self, group: u32) -> [Loaded<F>; STAGED] {
+    unsafe fn load<F: Halves>(&self, group: u32) -> [Loaded<F, Indexed>; STAGED] {
         // SAFETY: the caller's promise: the group is there.
         self.rows.map(|row| unsafe { Loaded::load(row, &self.record, group, lane() % 4) })
     }
 
     /// Takes apart half `half` of what is loaded.
     #[inline(always)]
-    unsafe fn store<F: Halves>(&self, half: usize, loaded: &[Loaded<F>; STAGED]) {
+    unsafe fn store<F: Halves>(&self, half: usize, loaded: &[Loaded<F, Indexed>; STAGED]) {
         let (line, t) = (thread::idx_x() as usize / 4, lane() % 4);
         // SAFETY: the caller's promise: nobody reads that half.
         unsafe {
@@ -191,27 +192,27 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
     stager.store(0, &loaded);
     pipeline::wait::<0>();
     sync::block();
-    let (mut group, mut left) = (0, runs.length);
+    let mut group = 0;
     while group < runs.groups {
-        stager.copy(1, group);
-        places.add(&mut acc, 0);
-        stager.store(1, &loaded);
-        pipeline::wait::<0>();
-        sync::block();
-        group += 1;
-        // Behind the last one it is taken again.
-        let next = group.min(runs.groups - 1);
-        stager.copy(0, next);
-        loaded = stager.load::<F>(next);
-        places.add(&mut acc, 1);
-        left -= 1;
-        if left == 0 || group == runs.groups {
-            add_class(&mut total, &mut acc);
-            left = runs.length;
+        let end = (group + runs.length).min(runs.groups);
+        while group < end {
+            stager.copy(1, group);
+            places.add(&mut acc, 0);
+            stager.store(1, &loaded);
+            pipeline::wait::<0>();
+            sync::block();
+            group += 1;
+            // Behind the last one it is taken again.
+            let next = group.min(runs.groups - 1);
+            stager.copy(0, next);
+            loaded = stager.load::<F>(next);
+            places.add(&mut acc, 1);
+            stager.store(0, &loaded);
+            pipeline::wait::<0>();
+            sync::block();
         }
-        stager.store(0, &loaded);
-        pipeline::wait::<0>();
-        sync::block();
+        // Here nothing that is loaded takes registers.
+        add_class(&mut total, &mut acc);
     }
     static_for!(m in 0..TILES[0] => {
         static_for!(n in 0..TILES[1] => {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::format::{
     halves::{Eight, Halves},
-    record::{InMemory, Record, UNIT},
+    record::{InMemory, Memory, Record, UNIT},
 };
 use warpsmith_device::mma::mma_f16;
 
@@ -33,16 +33,16 @@ impl Runs {
 
 /// What is loaded of a unit, as it is.
 #[derive(Clone)]
-pub struct Loaded<F: Halves> {
+pub struct Loaded<F: Halves, M: Memory = InMemory> {
     u: usize,
-    codes: F::Unit<InMemory>,
+    codes: F::Unit<M>,
     numbers: Words,
 }
 
-impl<F: Halves> Loaded<F> {
+impl<F: Halves, M: Memory> Loaded<F, M> {
     /// Unit `t` of a group of a row; behind the last one that, which activations of 0 are multiplied with.
     #[inline(always)]
-    pub unsafe fn load(row: InMemory, record: &Record, group: u32, t: usize) -> Loaded<F> {
+    pub unsafe fn load(row: M, record: &Record, group: u32, t: usize) -> Loaded<F, M> {
         // In 32 bits, so that an address is one instruction.
         let u = (TOGETHER * group + t as u32).min(record.units as u32 - 1);
         let (u, numbers) = (u as usize, Words::default());
@@ -67,7 +67,7 @@ impl<F: Halves> Loaded<F> {
     /// Weights `8 * v` to `8 * v + 7`.
     #[inline(always)]
     pub fn eight(&self, v: usize, scale: &F::Scale) -> Eight {
-        F::eight::<InMemory>(&self.codes, v, scale)
+        F::eight::<M>(&self.codes, v, scale)
     }
 }
 
