@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use warpsmith_host::device::{Contract, Launcher};
+use warpsmith_host::device::{AnyKernel, Launcher};
 use warpsmith_host::{Capture, Error, Stream};
 
 use crate::harness::Bench;
@@ -31,12 +31,12 @@ pub enum On<'a, 'b> {
 
 impl Launcher for On<'_, '_> {
     type Error = Error;
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
-                On::Stream(stream) => stream.launch_unchecked(kernel),
-                On::Capture(capture) => capture.launch_unchecked(kernel),
+                On::Stream(stream) => Launcher::launch_any(stream, kernel),
+                On::Capture(capture) => Launcher::launch_any(*capture, kernel),
             }
         }
     }

@@ -8,7 +8,7 @@ use gpu_kernels::gemv::Gemv;
 use gpu_kernels::gemv::naive::GemvF32V1;
 use warpsmith_check::{CheckedMemory, Checks, Inspect};
 use warpsmith_device::launch::param_block;
-use warpsmith_device::{Contract, DeviceSlice, Launcher, U32x4};
+use warpsmith_device::{AnyKernel, DeviceSlice, Launcher, U32x4};
 use warpsmith_host::builtin_image;
 use warpsmith_simt::{Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
@@ -38,13 +38,13 @@ struct Recorder(Option<Recorded>);
 impl Launcher for Recorder {
     type Error = String;
 
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), String> {
         kernel.check().map_err(|e| e.to_string())?;
         let geometry = kernel.geometry();
-        geometry.check(K::META).map_err(|e| e.to_string())?;
-        let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
+        geometry.check(kernel.meta()).map_err(|e| e.to_string())?;
+        let mut launch = Launch::new(geometry.grid, geometry.block_for(kernel.meta()));
         (launch.dynamic_shared, launch.max_dynamic_shared) = (geometry.dynamic_shared, geometry.dynamic_shared);
-        self.0 = Some(Recorded { kernel: K::META.name, launch, params: param_block(&kernel) });
+        self.0 = Some(Recorded { kernel: kernel.meta().name, launch, params: param_block(|sink| kernel.args(sink)) });
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use gpu_kernels::cases::{Bench, Case, Product, Subject};
 use gpu_kernels::format::Format;
 use gpu_kernels::kv::KvType;
-use warpsmith_device::{Contract, Element, Kernel, Launcher};
+use warpsmith_device::{AnyKernel, Element, Launcher};
 use warpsmith_host::{Buffer, Device, Stream, builtin_image};
 
 use crate::Outcome;
@@ -66,18 +66,17 @@ impl Timed {
 impl Launcher for Timed {
     type Error = String;
 
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), String> {
         // Recorded, it can be launched again: every launch of these kernels on the same inputs writes the same.
         // SAFETY: the caller's promise.
-        let graph =
-            self.stream.capture(|scope| unsafe { scope.launch_unchecked(kernel) }).map_err(|e| e.to_string())?;
+        let graph = self.stream.capture(|scope| unsafe { scope.launch_any(kernel) }).map_err(|e| e.to_string())?;
         let launch = || {
             graph.launch(&self.stream).map_err(|e| e.to_string())?;
             self.stream.synchronize().map_err(|e| e.to_string())
         };
         // The first launch of a kernel lowers it.
         launch()?;
-        if <K as Kernel>::META.name == self.kernel {
+        if kernel.meta().name == self.kernel {
             self.spent = Clock::mean(launch)?;
         }
         Ok(())

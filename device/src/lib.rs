@@ -190,8 +190,8 @@ pub use warpsmith_macros::{Element, device, kernel};
 pub use args::{Awaited, In, InOut, Out};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
-    Access, ArgKind, ArgMeta, ArgSink, Confined, Contract, ContractError, DeviceSlice, Geometry, Kernel, KernelMeta,
-    Launcher, Programmatic, contract,
+    Access, AnyKernel, ArgKind, ArgMeta, ArgSink, Confined, Contract, ContractError, DeviceSlice, Geometry, Kernel,
+    KernelMeta, Launcher, Programmatic, contract,
 };
 #[cfg(not(any(target_arch = "nvptx64", rust_analyzer)))]
 pub use launch::{Awaited, In, InOut, Out};

@@ -13,13 +13,13 @@
 
 use crate::device::set_capturing;
 use crate::graph::{Graph, Retained};
-use crate::launch::{AnyKernel, Owners, Prepared, launchers};
+use crate::launch::{Owners, Prepared, launchers};
 use crate::ops::{self, Pattern};
 use crate::stream::{State, StreamInner};
 use crate::sys::{self, cu};
 use crate::{Error, Pinned, Stream};
 use std::marker::PhantomData;
-use warpsmith_device::{Confined, Contract, DeviceSlice, Element};
+use warpsmith_device::{AnyKernel, Confined, Contract, DeviceSlice, Element};
 use warpsmith_driver_api::CUgraph;
 
 /// What a closure under [`Stream::capture`] records with. What it takes is checked as a stream

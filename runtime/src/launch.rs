@@ -7,9 +7,7 @@ use crate::{DeviceInner, Error, Pinned};
 use std::ffi::c_void;
 use std::sync::Arc;
 use warpsmith_device::launch::Start;
-use warpsmith_device::{
-    Access, ArgMeta, ArgSink, Contract, ContractError, DeviceSlice, Element, Geometry, Kernel, KernelMeta,
-};
+use warpsmith_device::{Access, AnyKernel, ArgMeta, ArgSink, DeviceSlice, Element, Geometry, KernelMeta};
 use warpsmith_driver_api::{CUgraph, CUgraphNode, CUstream, KernelNodeParams, LaunchAttribute, LaunchConfig};
 
 /// What takes launches and copies in order: a [`Stream`](crate::Stream) runs them, a
@@ -47,12 +45,9 @@ macro_rules! launchers {
     ($($on:ty => $inherent:ty),* $(,)?) => { $(
         impl warpsmith_device::Launcher for $on {
             type Error = $crate::Error;
-            unsafe fn launch_unchecked<K: warpsmith_device::Contract>(
-                &mut self,
-                kernel: K,
-            ) -> Result<(), $crate::Error> {
+            unsafe fn launch_any(&mut self, kernel: &dyn warpsmith_device::AnyKernel) -> Result<(), $crate::Error> {
                 // SAFETY: the caller's promise.
-                unsafe { <$inherent>::launch_unchecked(self, kernel) }
+                unsafe { <$inherent>::launch_any(self, kernel) }
             }
         }
         impl $crate::Launcher for $on {
@@ -88,29 +83,6 @@ macro_rules! launchers {
     )* };
 }
 pub(crate) use launchers;
-
-/// A [`Contract`] of any kernel: what checks it and hands it over is compiled once, not for every kernel.
-pub trait AnyKernel {
-    fn meta(&self) -> &'static KernelMeta;
-    fn geometry(&self) -> Geometry;
-    fn check(&self) -> Result<(), ContractError>;
-    fn args(&self, sink: &mut dyn ArgSink);
-}
-
-impl<K: Contract> AnyKernel for K {
-    fn meta(&self) -> &'static KernelMeta {
-        K::META
-    }
-    fn geometry(&self) -> Geometry {
-        Contract::geometry(self)
-    }
-    fn check(&self) -> Result<(), ContractError> {
-        Contract::check(self)
-    }
-    fn args(&self, sink: &mut dyn ArgSink) {
-        Kernel::args(self, sink);
-    }
-}
 
 /// A checked launch, ready for the driver.
 pub struct Prepared {

@@ -11,7 +11,7 @@
 
 use crate::capture::{Recorded, Template, failed};
 use crate::graph::Graph;
-use crate::launch::{AnyKernel, Owners, Prepared, launchers};
+use crate::launch::{Owners, Prepared, launchers};
 use crate::memory::unique_id;
 use crate::ops::{self, Pattern};
 use crate::stream::StreamInner;
@@ -19,7 +19,7 @@ use crate::sys::{self, cu};
 use crate::{Error, Pinned, Stream};
 use std::fmt;
 use std::sync::Arc;
-use warpsmith_device::{Access, Confined, Contract, DeviceSlice, Element};
+use warpsmith_device::{Access, AnyKernel, Confined, Contract, DeviceSlice, Element};
 use warpsmith_driver_api::{CUgraphNode, Memcpy3D, MemsetNodeParams};
 
 /// An operation of a [`GraphBuilder`].
@@ -407,9 +407,9 @@ impl GraphBuilder {
 }
 
 impl InOrder<'_> {
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.launch_unchecked(kernel) }.map(|_| ())
+        unsafe { self.0.launch_any(kernel) }.map(|_| ())
     }
     fn copy<T: Element>(&mut self, from: &DeviceSlice<T>, to: &mut DeviceSlice<T>) -> Result<(), Error> {
         self.0.copy(from, to).map(|_| ())

@@ -6,7 +6,7 @@
 //! Copies from and to ordinary host memory wait until they are done, since the borrow of that
 //! memory ends with the call; [`Pinned`] memory is for copies that do not wait.
 
-use crate::launch::{AnyKernel, Owners, Prepared, launchers};
+use crate::launch::{Owners, Prepared, launchers};
 use crate::memory::{lock, unique_id};
 use crate::ops::{self, Pattern};
 use crate::order::{Lane, Use};
@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
-use warpsmith_device::{Confined, Contract, DeviceSlice, Element};
+use warpsmith_device::{AnyKernel, Confined, Contract, DeviceSlice, Element};
 use warpsmith_driver_api::CUstream;
 
 /// A queue of work on a device. It may be used from several threads; each call is one step of it.

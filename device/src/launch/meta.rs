@@ -111,8 +111,9 @@ pub trait ArgSink {
     fn scalar(&mut self, arg: &'static ArgMeta, bytes: &[u8]);
 }
 
-/// The parameters of a launch in one block, as simulators and drivers take them whole: each at a multiple of its alignment.
-pub fn param_block(kernel: &impl Kernel) -> Vec<u8> {
+/// The parameters of a launch, which `args` hands over, in one block, as simulators and drivers take them whole: each at a multiple
+/// of its alignment.
+pub fn param_block(args: impl FnOnce(&mut dyn ArgSink)) -> Vec<u8> {
     #[derive(Default)]
     struct Block(Vec<u8>);
 
@@ -133,7 +134,7 @@ pub fn param_block(kernel: &impl Kernel) -> Vec<u8> {
     }
 
     let mut block = Block::default();
-    kernel.args(&mut block);
+    args(&mut block);
     block.0
 }
 
@@ -168,6 +169,33 @@ pub trait Contract: Kernel {
     fn geometry(&self) -> Geometry;
     /// Lengths against shapes. Aliasing needs no check: the borrows exclude it.
     fn check(&self) -> Result<(), ContractError>;
+}
+
+/// A [`Contract`] of any kernel: what takes launches is compiled once, and not for every kernel.
+pub trait AnyKernel {
+    /// [`Kernel::META`].
+    fn meta(&self) -> &'static KernelMeta;
+    /// [`Contract::geometry`].
+    fn geometry(&self) -> Geometry;
+    /// [`Contract::check`].
+    fn check(&self) -> Result<(), ContractError>;
+    /// [`Kernel::args`].
+    fn args(&self, sink: &mut dyn ArgSink);
+}
+
+impl<K: Contract> AnyKernel for K {
+    fn meta(&self) -> &'static KernelMeta {
+        K::META
+    }
+    fn geometry(&self) -> Geometry {
+        Contract::geometry(self)
+    }
+    fn check(&self) -> Result<(), ContractError> {
+        Contract::check(self)
+    }
+    fn args(&self, sink: &mut dyn ArgSink) {
+        Kernel::args(self, sink);
+    }
 }
 
 /// A kernel that reaches the buffers of its arguments and no other memory, so that the borrows of its launch say all that

@@ -5,7 +5,7 @@
 //! * [`Contract`]: what the kernel's author implements: geometry and checks;
 //! * [`contract`]: helpers for those checks;
 //! * [`Confined`]: kernels that reach no memory but that of their arguments, which is what a safe launch takes;
-//! * [`Launcher`]: what takes launches.
+//! * [`Launcher`]: what takes launches, each of them as [`AnyKernel`].
 //!
 //! Nothing here calls a driver: a runtime gives an [`ArgSink`] and does the rest.
 
@@ -20,7 +20,7 @@ pub use contract::ContractError;
 pub use geometry::{Geometry, Programmatic, Start};
 pub use launcher::Launcher;
 pub use markers::{Awaited, In, InOut, Out};
-pub use meta::{Access, ArgKind, ArgMeta, ArgSink, Confined, Contract, Kernel, KernelMeta, param_block};
+pub use meta::{Access, AnyKernel, ArgKind, ArgMeta, ArgSink, Confined, Contract, Kernel, KernelMeta, param_block};
 pub use slice::DeviceSlice;
 
 #[doc(hidden)]

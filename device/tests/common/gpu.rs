@@ -96,13 +96,13 @@ impl Gpu {
 
     pub fn try_run<K: Kernel>(&self, k: K, grid: [u32; 3], dynamic_shared: u32) -> Result<(), Box<Fault>> {
         let launch = Launch { dynamic_shared, ..Launch::new(grid, K::META.block) };
-        self.machine.launch(&self.instance, K::META.name, &launch, &param_block(&k)).map(drop)
+        self.machine.launch(&self.instance, K::META.name, &launch, &param_block(|sink| k.args(sink))).map(drop)
     }
 
     /// What a launch does under every check.
     pub fn inspect<K: Kernel>(&self, k: K, grid: [u32; 3], dynamic_shared: u32) -> Inspection {
         let launch = Launch { dynamic_shared, ..Launch::new(grid, K::META.block) };
-        self.machine.inspect(&self.instance, K::META.name, &launch, &param_block(&k), &Checks::ALL)
+        self.machine.inspect(&self.instance, K::META.name, &launch, &param_block(|sink| k.args(sink)), &Checks::ALL)
     }
 
     /// Runs under every check, which must find nothing; gives the counters.

@@ -49,7 +49,7 @@ struct Stream;
 
 impl Launcher for Stream {
     type Error = ();
-    unsafe fn launch_unchecked<K: Contract>(&mut self, _: K) -> Result<(), ()> {
+    unsafe fn launch_any(&mut self, _: &dyn warpsmith_device::AnyKernel) -> Result<(), ()> {
         Ok(())
     }
 }

@@ -241,13 +241,14 @@ impl<'a> Gemv<'a> {
     /// What the launcher reports, a broken contract first of all.
     pub fn launch<L: Launcher>(self, launcher: &mut L) -> Result<(), L::Error> {
         match self.x {
-            Input::F32(x) => self.launch_f32(x, launcher),
-            Input::Quantized(of, x) => self.launch_quantized(of, x, launcher),
+            // Compiled for each error, not for each launcher.
+            Input::F32(x) => self.launch_f32::<L::Error>(x, &mut (launcher as _)),
+            Input::Quantized(of, x) => self.launch_quantized::<L::Error>(of, x, &mut (launcher as _)),
         }
     }
 
     /// With activations of f32; what is to be quantized of the outputs takes a launch more.
-    fn launch_f32<L: Launcher>(self, x: &'a DeviceSlice<f32>, launcher: &mut L) -> Result<(), L::Error> {
+    fn launch_f32<E>(self, x: &'a DeviceSlice<f32>, launcher: &mut &mut dyn Launcher<Error = E>) -> Result<(), E> {
         let (flags, columns) = (self.flags(), self.outputs());
         let Gemv { format, weights, rows, cols, y, programmatic, x_stride, y_stride, .. } = self;
         let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));
@@ -309,12 +310,12 @@ impl<'a> Gemv<'a> {
     }
 
     /// With quantized activations; outputs are quantized by the same launch.
-    fn launch_quantized<L: Launcher>(
+    fn launch_quantized<E>(
         self,
         of: QuantizedProduct,
         x: &'a DeviceSlice<U32x4>,
-        launcher: &mut L,
-    ) -> Result<(), L::Error> {
+        launcher: &mut &mut dyn Launcher<Error = E>,
+    ) -> Result<(), E> {
         let (flags, columns) = (self.flags(), self.outputs());
         let Gemv { format, weights, rows, cols, y, programmatic, y_stride, .. } = self;
         let (add, add_stride) = self.add.unwrap_or((DeviceSlice::empty(), 0));

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use warpsmith_builder::{KernelCrate, Output};
 use warpsmith_check::{CheckedMemory, Checks, Inspect, Severity};
 use warpsmith_device::launch::param_block;
-use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
+use warpsmith_device::{AnyKernel, DeviceSlice, Element, Launcher};
 use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
 
 /// Elements of poison on each side of a buffer.
@@ -105,16 +105,16 @@ impl Gpu {
     }
 
     /// The message of the refusal or of the fault, if there was one.
-    pub fn try_launch<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    pub fn try_launch(&mut self, kernel: &dyn AnyKernel) -> Result<(), String> {
         kernel.check().map_err(|e| e.to_string())?;
         let geometry = kernel.geometry();
-        geometry.check(K::META).map_err(|e| e.to_string())?;
-        let params = param_block(&kernel);
-        let mut launch = Launch::new(geometry.grid, geometry.block_for(K::META));
+        geometry.check(kernel.meta()).map_err(|e| e.to_string())?;
+        let params = param_block(|sink| kernel.args(sink));
+        let mut launch = Launch::new(geometry.grid, geometry.block_for(kernel.meta()));
         // As the runtime does, which tells the function.
         (launch.dynamic_shared, launch.max_dynamic_shared) = (geometry.dynamic_shared, geometry.dynamic_shared);
         // Under every check: a finding fails the test that caused it.
-        let ran = self.machine.inspect(&self.instance, K::META.name, &launch, &params, &Checks::ALL);
+        let ran = self.machine.inspect(&self.instance, kernel.meta().name, &launch, &params, &Checks::ALL);
         self.counters = ran.counters;
         let errors: Vec<_> = ran.findings.iter().filter(|f| f.severity == Severity::Error).collect();
         assert!(errors.is_empty(), "{}", errors.iter().map(|f| format!("{f}\n")).collect::<String>());
@@ -124,7 +124,7 @@ impl Gpu {
 
 impl Launcher for Gpu {
     type Error = String;
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), String> {
         self.try_launch(kernel)
     }
 }

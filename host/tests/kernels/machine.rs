@@ -6,7 +6,7 @@ mod own_device;
 pub use crate::support::{Rng, assert_close, vector};
 use own_device::own_device;
 use std::sync::Once;
-use warpsmith_device::{Contract, DeviceSlice, Element, Launcher};
+use warpsmith_device::{AnyKernel, DeviceSlice, Element, Launcher};
 use warpsmith_host::{Device, Stream, driver::software};
 
 /// Elements of poison on each side of a buffer.
@@ -72,9 +72,9 @@ impl Gpu {
 
 impl Launcher for Gpu {
     type Error = String;
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), String> {
         // SAFETY: the caller's promise.
-        unsafe { self.stream.launch_unchecked(kernel) }.map_err(|e| e.to_string())?;
+        unsafe { Launcher::launch_any(&mut &self.stream, kernel) }.map_err(|e| e.to_string())?;
         self.stream.synchronize().map_err(|e| e.to_string())
     }
 }

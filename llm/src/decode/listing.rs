@@ -2,7 +2,7 @@
 
 use super::together::{Member, StepLauncher};
 use warpsmith_collectives::{Elements, Operation};
-use warpsmith_device::{Access, ArgMeta, ArgSink, Contract, Geometry, KernelMeta, Launcher};
+use warpsmith_device::{Access, AnyKernel, ArgMeta, ArgSink, Geometry, KernelMeta, Launcher};
 use warpsmith_runtime::Error;
 
 /// An argument of a launch.
@@ -82,31 +82,21 @@ pub(super) struct Listing(pub Vec<ListedLaunch>);
 impl Launcher for Listing {
     type Error = Error;
 
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), Error> {
         kernel.check()?;
-        self.add(K::META, kernel.geometry(), &|launch| kernel.args(launch))
+        let (meta, geometry) = (kernel.meta(), kernel.geometry());
+        geometry.check(meta)?;
+        let arguments = Vec::with_capacity(meta.args.len());
+        let mut launch = ListedLaunch { kernel: meta, geometry, arguments };
+        kernel.args(&mut launch);
+        self.0.push(launch);
+        Ok(())
     }
 }
 
 /// What ranks do together is no launch.
 impl StepLauncher for Listing {
     fn together(&mut self, _: &Member, _: Operation, _: Elements<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-impl Listing {
-    /// The rest of a launch, which is the same code for all kernels.
-    fn add(
-        &mut self,
-        kernel: &'static KernelMeta,
-        geometry: Geometry,
-        args: &dyn Fn(&mut ListedLaunch),
-    ) -> Result<(), Error> {
-        geometry.check(kernel)?;
-        let mut launch = ListedLaunch { kernel, geometry, arguments: Vec::with_capacity(kernel.args.len()) };
-        args(&mut launch);
-        self.0.push(launch);
         Ok(())
     }
 }

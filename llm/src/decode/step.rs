@@ -34,7 +34,7 @@ use gpu_kernels::kv;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, NORM_BEHIND, QK_NORM, SINKS};
 use gpu_kernels::sampling::sample::Sample;
 use warpsmith_collectives::{Elements, Operation};
-use warpsmith_device::{Contract, DeviceSlice, Launcher};
+use warpsmith_device::{AnyKernel, DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
 
 /// Weights of the norms of query and key heads; empty ones where there are none.
@@ -447,9 +447,9 @@ impl<L: StepLauncher> StepLauncher for Counted<L> {
 impl<L: Launcher<Error = Error>> Launcher for Counted<L> {
     type Error = Error;
 
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), Error> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.on.launch_unchecked(kernel) }?;
+        unsafe { self.on.launch_any(kernel) }?;
         self.launches += 1;
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use warpsmith_check::{CheckedMemory, Checks, Inspect, Start};
 use warpsmith_device::launch::param_block;
-use warpsmith_device::{Contract, DeviceSlice, Element, Geometry, KernelMeta, Launcher};
+use warpsmith_device::{AnyKernel, DeviceSlice, Element, Launcher};
 use warpsmith_driver_api::software::{LaunchProfile, Report, approximate_json, finding_of};
 use warpsmith_host::gpu_kernels::cases::Bench;
 use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineConfig, Module};
@@ -105,15 +105,9 @@ impl Gpu {
 
 impl Launcher for Gpu {
     type Error = String;
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), String> {
         kernel.check().map_err(|e| e.to_string())?;
-        self.run(K::META, kernel.geometry(), &param_block(&kernel))
-    }
-}
-
-impl Gpu {
-    /// The rest of a launch, which is the same code for all kernels.
-    fn run(&mut self, meta: &'static KernelMeta, geometry: Geometry, params: &[u8]) -> Result<(), String> {
+        let (meta, geometry, params) = (kernel.meta(), kernel.geometry(), &param_block(|sink| kernel.args(sink)));
         geometry.check(meta).map_err(|e| e.to_string())?;
         self.last = meta.name;
         let mut launch = Launch::new(geometry.grid, geometry.block_for(meta));

@@ -3,7 +3,7 @@
 use std::any::TypeId;
 
 use half::f16;
-use warpsmith_device::{Contract, Element, Launcher};
+use warpsmith_device::{AnyKernel, Element, Launcher};
 use warpsmith_host::gpu_kernels::cases::Bench;
 use warpsmith_host::{Buffer, Stream};
 
@@ -14,9 +14,9 @@ pub struct Driver<'a> {
 
 impl Launcher for Driver<'_> {
     type Error = String;
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), String> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), String> {
         // SAFETY: the caller's promise.
-        unsafe { self.stream.launch_unchecked(kernel) }.map_err(|e| e.to_string())?;
+        unsafe { Launcher::launch_any(&mut self.stream, kernel) }.map_err(|e| e.to_string())?;
         self.stream.synchronize().map_err(|e| e.to_string())
     }
 }
@@ -88,9 +88,9 @@ impl<B> Recorder<B> {
 
 impl<B: Launcher> Launcher for Recorder<B> {
     type Error = B::Error;
-    unsafe fn launch_unchecked<K: Contract>(&mut self, kernel: K) -> Result<(), B::Error> {
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), B::Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.launch_unchecked(kernel) }
+        unsafe { self.inner.launch_any(kernel) }
     }
 }
 
