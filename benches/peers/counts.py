@@ -1,5 +1,5 @@
 """Counts what a weight costs in llama.cpp's, OxiBonsai's and Triton's products of a column, what a multiply-add costs in llama.cpp's
-of several columns, what a byte of keys and values does in its attention, and all of that in ours: `run` starts it.
+and Marlin's of several columns, what a byte of keys and values does in its attention, and all of that in ours: `run` starts it.
 
 Each kernel runs on the software driver, under its counters, and has to be right; then `warpsmith inspect` weighs the machine
 code of its kernels by what ran, as `warpsmith budget` weighs ours.
@@ -20,11 +20,13 @@ import numpy as np
 import llama
 import llama_attention
 import llama_many
+import marlin
 import oxibonsai
 import sources
 import table
 import triton_products
 from gpu import Gpu
+from llama_many import Batch
 from product import Kernel, Matrix, Product, error
 
 # A product is counted over these rows: each block of rows costs what every other does.
@@ -107,18 +109,22 @@ def attend(ptx: pathlib.Path, positions: int, resident: int) -> None:
     print(json.dumps(off))
 
 
-def launch_many(ptx: pathlib.Path) -> None:
+def products_of_many(ptx: pathlib.Path, columns: int) -> list[Batch]:
+    return [p for p in [*llama_many.products(ptx), *marlin.products(ptx)] if p.columns == columns]
+
+
+def launch_many(ptx: pathlib.Path, columns: int) -> None:
     """Runs products of several columns as `launch` runs those of one."""
     gpu, errors = Gpu(), {}
-    for product in llama_many.products(ptx):
-        rng = np.random.default_rng(product.columns)
-        blocks = product.format.random(rng, ROWS, MANY_COLS)
-        matrix = Matrix(ROWS, MANY_COLS, blocks, product.format.decode(blocks).reshape(ROWS, MANY_COLS))
-        x = np.stack([random_x(rng, MANY_COLS) for _ in range(product.columns)])
+    for product in products_of_many(ptx, columns):
+        rng = np.random.default_rng(columns)
+        blocks = product.format.random(rng, product.rows, MANY_COLS)
+        matrix = Matrix(product.rows, MANY_COLS, blocks, product.format.decode(blocks).reshape(product.rows, MANY_COLS))
+        x = np.stack([random_x(rng, MANY_COLS) for _ in range(columns)])
         y, name = product.run(gpu, matrix, x), product.kernels[-1].name
         off = max(error(of_column, matrix.weights, column) for of_column, column in zip(y, x))
-        if not off <= INT8_TOLERANCE:
-            sys.exit(f"{product.peer} {product.format.name} of {product.columns} columns: {name} is off by {off:.1e}")
+        if not off <= TOLERANCE.get(product.activations, INT8_TOLERANCE):
+            sys.exit(f"{product.peer} {product.format.name} of {columns} columns: {name} is off by {off:.1e}")
         errors[name] = off
     print(json.dumps(errors))
 
@@ -160,11 +166,13 @@ def inspect(warpsmith: pathlib.Path, kernel: Kernel, *options: str | pathlib.Pat
 
 def slots(shown: dict) -> tuple[float, float, float]:
     """The same, of what `inspect --json` prints. Compilers move whole steps of a loop out of it, so what is left stands for all
-    steps by the bytes that it loads. Where loops load less than half of them, the kernel is one step."""
+    steps by the bytes that it loads. Where loops load less than half of them, the kernel is one step. Where nothing is loaded to
+    registers, loads are copies to shared memory some steps ahead, and say nothing of steps: all of these are in loops."""
     issue, each = shown["issue"], 32 / shown["launches"]
     loops, loaded = issue["loops"] or {"global_load_bytes": 0}, shown["metrics"][LOADED]
     most = 2 * loops["global_load_bytes"] >= loaded
-    step = loops["slots"] * loaded / loops["global_load_bytes"] if most else issue["kernel"]
+    share = loaded / loops["global_load_bytes"] if loaded and most else 1.0
+    step = loops["slots"] * share if most and issue["loops"] else issue["kernel"]
     return each * step, each * issue["kernel"], each * shown["metrics"]["smsp__inst_executed.sum"]
 
 
@@ -222,15 +230,18 @@ def ours_attention(k: dict) -> Attention:
 
 
 def many(args: argparse.Namespace, ptx: pathlib.Path) -> Iterator[Many]:
-    """llama.cpp's products of several columns, and ours."""
-    report = args.out / "counters-many.jsonl"
-    errors = counters(args, report, "--many")
-    for product in llama_many.products(ptx):
-        quantize, multiply = product.kernels
-        loop, all_slots, _ = (part / (ROWS * MANY_COLS * product.columns) for part in weigh(args.warpsmith, multiply, report))
-        once = weigh(args.warpsmith, quantize, report)[1] / MANY_COLS
-        of = (product.peer, product.format.name, product.activations, product.columns, multiply.name, errors[multiply.name])
-        yield Many(*of, loop, all_slots, once)
+    """llama.cpp's and Marlin's products of several columns, and ours."""
+    for columns in llama_many.COLUMNS:
+        print(f"counting {columns} columns of activations", file=sys.stderr, flush=True)
+        report = args.out / f"counters-many-{columns}.jsonl"
+        errors = counters(args, report, "--many", columns)
+        for product in products_of_many(ptx, columns):
+            *before, multiply = product.kernels
+            weighed = weigh(args.warpsmith, multiply, report)
+            loop, all_slots, _ = (part / (product.rows * MANY_COLS * columns) for part in weighed)
+            once = sum(weigh(args.warpsmith, k, report)[1] for k in before) / (MANY_COLS * columns)
+            of = (product.peer, product.format.name, product.activations, columns, multiply.name, errors[multiply.name])
+            yield Many(*of, loop, all_slots, once)
     for k in budget(args.warpsmith, "gemm")["many_columns"]:
         figures = (k["loop_slots_per_product"], k["kernel_slots_per_product"])
         yield Many("warpsmith", k["format"], k["activations"], k["columns"], k["kernel"], None, *figures, 0.0)
@@ -254,12 +265,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benches/peers/run", description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default="target/peers", help="where sources, code and counts go")
     parser.add_argument("--llama", type=pathlib.Path, help="a checkout of llama.cpp, else the sources that llama-cpp-python has")
+    parser.add_argument("--marlin", type=pathlib.Path, help="a folder of Marlin's sources, else those that gptqmodel has")
     parser.add_argument("--oxibonsai", type=pathlib.Path, help="a folder of the crate oxibonsai-kernels, else cargo's")
     parser.add_argument("--write", type=pathlib.Path, metavar="PAGE", help="put the tables into docs/benchmarks.md")
     parser.add_argument("--warpsmith", type=pathlib.Path, default="target/release/warpsmith")
-    for hidden in ("--cols", "--positions", "--resident"):
+    for hidden in ("--cols", "--many", "--positions", "--resident"):
         parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -280,11 +291,12 @@ def main(args: argparse.Namespace) -> None:
     if args.cols:
         return launch(ptx, args.cols)
     if args.many:
-        return launch_many(ptx)
+        return launch_many(ptx, args.many)
     if args.positions:
         return attend(ptx, args.positions, args.resident)
     ptx.mkdir(parents=True, exist_ok=True)
     sources.compile_llama(args.llama or sources.llama_sources(args.out), ptx)
+    sources.compile_marlin(args.marlin or sources.marlin_sources(args.out), ptx)
     sources.compile_oxibonsai(args.oxibonsai or sources.oxibonsai_sources(), ptx)
     sources.compile_triton(ptx)
     found = {"products": count_all(args, ptx), "many": list(many(args, ptx)), "attention": list(attention(args, ptx))}

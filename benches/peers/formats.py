@@ -67,6 +67,15 @@ def q4_0(blocks: np.ndarray) -> np.ndarray:
     return half(blocks, 0) * (halves(blocks[:, 2:]) - 8)
 
 
+def q4_1(blocks: np.ndarray) -> np.ndarray:
+    return half(blocks, 0) * halves(blocks[:, 4:]) + half(blocks, 2)
+
+
+def q5_0(blocks: np.ndarray) -> np.ndarray:
+    """The fifth bits of all weights are in four bytes, in order."""
+    return half(blocks, 0) * (halves(blocks[:, 6:]) + 16 * bits(blocks[:, 2:6], 1) - 16)
+
+
 def q8_0(blocks: np.ndarray) -> np.ndarray:
     return half(blocks, 0) * signed(blocks[:, 2:])
 
@@ -121,6 +130,8 @@ def mxfp4(blocks: np.ndarray) -> np.ndarray:
 Q1_0 = Format("Q1_0", 128, 18, (0,), q1_0)
 TQ2 = Format("TQ2", 128, 34, (0,), tq2)
 Q4_0 = Format("Q4_0", 32, 18, (0,), q4_0)
+Q4_1 = Format("Q4_1", 32, 20, (0, 2), q4_1)
+Q5_0 = Format("Q5_0", 32, 22, (0,), q5_0)
 Q8_0 = Format("Q8_0", 32, 34, (0,), q8_0)
 Q4_K = Format("Q4_K", 256, 144, (0, 2), q4_k)
 Q6_K = Format("Q6_K", 256, 210, (208,), q6_k)

@@ -40,9 +40,9 @@ class Gpu:
         self.call("cuMemcpyHtoD_v2", address, ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.nbytes))
         return address
 
-    def download(self, address: ctypes.c_uint64, count: int) -> np.ndarray:
-        """So many f32."""
-        data = np.empty(count, np.float32)
+    def download(self, address: ctypes.c_uint64, count: int, of: type = np.float32) -> np.ndarray:
+        """So many numbers."""
+        data = np.empty(count, of)
         self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(data.ctypes.data), address, ctypes.c_size_t(data.nbytes))
         return data
 

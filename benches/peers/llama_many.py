@@ -17,6 +17,8 @@ COLUMNS = [2, 4, 8, 16, 64, 512]
 # Of each format: its number and name in ggml.h, and whether activations bring their sums along (`mmq_get_q8_1_ds_layout`).
 FORMATS: list[tuple[Format, int, str, int]] = [
     (formats.Q4_0, 2, "Q4_0", 1),
+    (formats.Q4_1, 3, "Q4_1", 1),
+    (formats.Q5_0, 6, "Q5_0", 0),
     (formats.Q8_0, 8, "Q8_0", 0),
     (formats.Q4_K, 12, "Q4_K", 1),
     (formats.Q6_K, 14, "Q6_K", 0),
@@ -33,7 +35,8 @@ FILE = "mmq_kernels"
 
 @dataclass(frozen=True)
 class Batch:
-    """A product of `columns` columns: `kernels` are launched by `run`, which answers y as `[columns, rows]`."""
+    """A product of `columns` columns: `kernels` are launched by `run`, which answers y as `[columns, rows]`. It is counted over `rows`
+    rows: those of its tile, where they are more than others'."""
 
     peer: str
     format: Format
@@ -41,6 +44,7 @@ class Batch:
     columns: int
     kernels: list[Kernel]
     run: Callable[[Gpu, Matrix, np.ndarray], np.ndarray]
+    rows: int = 128
 
 
 def tile(columns: int) -> int:

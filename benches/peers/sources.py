@@ -10,6 +10,7 @@ import tarfile
 import llama
 import llama_attention
 import llama_many
+import marlin
 import oxibonsai
 import triton_products
 
@@ -23,19 +24,36 @@ def run(*command: str | pathlib.Path, **options) -> str:
 
 
 def llama_sources(folder: pathlib.Path) -> pathlib.Path:
-    """llama.cpp as the source archive of llama-cpp-python brings it along, compared with the checksum in sources.txt."""
-    sources = folder / "llama.cpp"
+    return archived(folder, "llama-cpp-python", "vendor/llama.cpp", "ggml/")
+
+
+def marlin_sources(folder: pathlib.Path) -> pathlib.Path:
+    return archived(folder, "gptqmodel", "gptqmodel_ext/marlin")
+
+
+def archived(folder: pathlib.Path, package: str, inside: str, only: str = "") -> pathlib.Path:
+    """A folder of a source archive on PyPI, unpacked beside it, or of that folder what begins with `only`. The archive is compared with
+    the checksum in sources.txt."""
+    sources = folder / pathlib.Path(inside).name
     if not sources.exists():
+        requirement = folder / f"{package}.txt"
+        requirement.write_text(pinned(package))
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        run(*pip, "--no-binary", "llama-cpp-python", "--dest", folder, "--requirement", HERE / "sources.txt")
-        (archive,) = folder.glob("llama_cpp_python-*.tar.gz")
+        run(*pip, "--no-binary", package, "--dest", folder, "--requirement", requirement)
+        (archive,) = folder.glob(f"{package.replace('-', '_')}-*.tar.gz")
         unpacked = folder / "unpacked"
         with tarfile.open(archive) as file:
-            wanted = [m for m in file.getmembers() if "/vendor/llama.cpp/ggml/" in m.name]
+            wanted = [m for m in file.getmembers() if f"/{inside}/{only}" in m.name]
             file.extractall(unpacked, wanted, filter="data")
-        next(unpacked.glob("*/vendor/llama.cpp")).rename(sources)
+        next(unpacked.glob(f"*/{inside}")).rename(sources)
         shutil.rmtree(unpacked)
     return sources
+
+
+def pinned(package: str) -> str:
+    """The line of sources.txt for a package."""
+    (line,) = (text for text in (HERE / "sources.txt").read_text().splitlines() if text.startswith(f"{package}=="))
+    return line + "\n"
 
 
 def oxibonsai_sources() -> pathlib.Path:
@@ -71,6 +89,12 @@ def compile_llama(sources: pathlib.Path, ptx: pathlib.Path) -> None:
     many = ptx / f"{llama_many.FILE}.cu"
     many.write_text(llama_many.source())
     nvcc(many, ptx / f"{llama_many.FILE}.ptx", *llama.FLAGS, *include)
+
+
+def compile_marlin(sources: pathlib.Path, ptx: pathlib.Path) -> None:
+    source = ptx / f"{marlin.FILE}.cu"
+    source.write_text(marlin.source())
+    nvcc(source, ptx / f"{marlin.FILE}.ptx", *marlin.FLAGS, f"-I{sources}", f"-I{HERE / 'include'}")
 
 
 def compile_oxibonsai(sources: pathlib.Path, ptx: pathlib.Path) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 ORDER = ["Q1_0", "TQ2", "Q4_0", "Q4_K", "Q6_K", "Q8_0", "F16"]
-MANY = ["Q4_0", "Q4_K", "Q6_K", "Q8_0", "MXFP4"]
-PEERS = ["warpsmith", "llama.cpp", "OxiBonsai", "Triton"]
+MANY = ["Q4_0", "Q4_1", "Q5_0", "Q4_K", "Q6_K", "Q8_0", "MXFP4"]
+PEERS = ["warpsmith", "llama.cpp", "Marlin, groups of 32", "Marlin, groups of 128", "OxiBonsai", "Triton"]
 WIDTHS = [3072, 4096]
 SHAPES = [(1024, 3072), (4096, 4096), (14336, 4096)]
 
@@ -45,6 +45,7 @@ class Multiplied(Protocol):
     activations: str
     columns: int
     loop: float
+    slots: float
 
 
 def whole(c: Counted, rows: int) -> float:
@@ -92,7 +93,7 @@ def many(counts: Iterable[Multiplied]) -> str:
             rows.setdefault((c.format, c.peer, c.activations), {})[c.columns] = c
     lines = []
     for (format, peer, activations), at in rows.items():
-        lines.append("| " + " | ".join([format, peer, activations, *(f"{at[n].loop:.3f}" for n in columns)]) + " |")
+        lines.append("| " + " | ".join([format, peer, activations, *(f"{at[n].loop:.3f}, {at[n].slots:.3f}" for n in columns)]) + " |")
     return markdown(["format", "product", "activations", *map(str, columns)], lines)
 
 

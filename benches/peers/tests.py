@@ -8,9 +8,11 @@ import formats
 import llama
 import llama_attention
 import llama_many
+import marlin
 import numpy as np
 import oxibonsai
 import product
+import sources
 import table
 
 
@@ -34,6 +36,12 @@ class Formats(unittest.TestCase):
     def test_nibbles_of_a_block_are_its_halves(self):
         w = formats.q4_0(block(18, at0=HALF, at2=b"\x9f"))[0]
         self.assertEqual((w[0], w[16], w[1]), (3.5, 0.5, -4.0))
+
+    def test_least_weights_and_fifth_bits(self):
+        self.assertEqual(formats.q4_1(block(20, at0=HALF, at2=TWO, at4=b"\x9f"))[0, :17:16].tolist(), [9.5, 6.5])
+        # Bits 1 and 16 of four bytes.
+        w = formats.q5_0(block(22, at0=HALF, at2=b"\x02\x00\x01\x00", at6=b"\x9f"))[0]
+        self.assertEqual((w[0], w[1], w[16], w[17]), (-0.5, 0, 4.5, -8))
 
     def test_bytes_have_signs(self):
         self.assertEqual(formats.q8_0(block(34, at0=TWO, at2=b"\xff\x7f"))[0, :3].tolist(), [-2, 254, 0])
@@ -115,6 +123,67 @@ class Launches(unittest.TestCase):
             oxibonsai.cuda(rust, "C")
 
 
+class Marlin(unittest.TestCase):
+    def test_where_a_code_lies(self):
+        # Row 64 + 27 is of the second tile, of its second 16, of the lower half there, g = 3. Weight 16 + 12 is of the second
+        # step, of its upper half, t = 2, even. Lane 14 has it; of 128 words of a tile, four a lane, or of 256, eight a lane.
+        codes = np.zeros((128, 32), np.uint8)
+        codes[64 + 27, 16 + 12] = 5
+        for bits, word, code in ((4, 3 * 128 + 14 * 4 + 1, 2 + 1), (8, 3 * 256 + 14 * 8 + 2 + 1, 1)):
+            words = marlin.packed(codes, bits)
+            self.assertEqual((words.size, np.flatnonzero(words).tolist()), (128 * 32 * bits // 32, [word]))
+            self.assertEqual(words[word], 5 << bits * code)
+
+    def test_scales_of_rows_that_leave_the_same_rest(self):
+        scales = marlin.in_eights(np.arange(128 * 2).reshape(128, 2))
+        self.assertEqual(scales.shape, (2, 128))
+        # Group 1 of rows 0, 8, 16 and so on, then of 1, 9 and so on; row 64 begins anew.
+        self.assertEqual(((scales[1, :9] - 1) // 2).tolist(), [0, 8, 16, 24, 32, 40, 48, 56, 1])
+        self.assertEqual(scales[0, 64], 2 * 64)
+        zeros = np.zeros((64, 1), np.uint8)
+        zeros[16 + 1], zeros[8 + 1] = 7, 3
+        self.assertEqual(marlin.packed_zeros(zeros).tolist(), [0, 7 << 4 | 3 << 16, 0, 0, 0, 0, 0, 0])
+
+    def test_weights_of_groups(self):
+        of = marlin.of_group(32)
+        data = block(19, at0=HALF, at2=b"\xf3", at3=b"\x9f")
+        self.assertEqual(marlin.with_zero(data)[0, :17:16].tolist(), [6, 3])
+        self.assertEqual((of[1].codes(data)[0, :17:16].tolist(), of[1].zeros(data).tolist()), ([15, 9], [3]))
+        data = block(34, at2=b"\xff\x80")
+        self.assertEqual(of[2].codes(data)[0, :2].tolist(), [127, 0])
+        for weights in marlin.WEIGHTS:
+            blocks = weights.format.random(np.random.default_rng(1), 2, 256)
+            codes = weights.codes(blocks).astype(np.float64)
+            less = weights.zeros(blocks)[:, None] if weights.zeros else weights.bias
+            self.assertTrue(np.array_equal(formats.half(blocks, 0) * (codes - less), weights.format.decode(blocks)))
+
+    def test_a_row_has_one_scale(self):
+        for weights in marlin.of_group(128):
+            one = marlin.OneScale(**vars(weights.format))
+            blocks = one.random(np.random.default_rng(1), 3, 512).reshape(3, 4, one.size)
+            head = 3 if weights.zeros else 2
+            self.assertTrue((blocks[:, :, :head] == blocks[:, :1, :head]).all())
+            self.assertFalse((blocks[:, 0, :2] == blocks[0, 0, :2]).all() or (blocks[:, :, head:] == blocks[:, :1, head:]).all())
+
+    def test_tiles_by_columns(self):
+        found = [marlin.tile(n).sizes for n in (2, 8, 16, 17, 64, 512)]
+        self.assertEqual(found, 3 * [[256, 1, 8, 8]] + [[256, 2, 16, 4], [256, 4, 16, 4], [256, 4, 16, 4]])
+        self.assertEqual([marlin.tile(n).columns for n in (2, 8, 9, 17, 512)], [8, 8, 16, 32, 64])
+
+    def test_names_of_kernels(self):
+        weights, of = marlin.of_group(128)[0], marlin.tile(8)
+        self.assertIn("Marlin<half, vllm::kU4B8.id(), vllm::kFloat16.id(), 256, 1, 8, 8, true, 4, 8, false>", marlin.source())
+        name = "_ZN6marlin6MarlinI6__halfLl1125899907892224ELl1125899906910725ELi256ELi1ELi8ELi8ELb1ELi4ELi8ELb0EEEvPK4int4"
+        self.assertRegex(name, marlin.entry(weights, of))
+        self.assertNotRegex(name, marlin.entry(weights, marlin.tile(16)))
+
+    def test_a_source_is_pinned_by_its_checksum(self):
+        for package in ("llama-cpp-python", "gptqmodel"):
+            self.assertRegex(sources.pinned(package), rf"^{package}==[0-9.]+ --hash=sha256:[0-9a-f]{{64}}\n$")
+        with self.assertRaises(ValueError):
+            sources.pinned("gptq")
+
+
 class Counts(unittest.TestCase):
     SHOWN = {
         "launches": 2,
@@ -129,6 +198,10 @@ class Counts(unittest.TestCase):
             straight = {**self.SHOWN, "issue": {"kernel": 150.0, "loops": loops}}
             self.assertEqual(counts.slots(straight), (16 * 150, 16 * 150, 16 * 200))
 
+    def test_copies_to_shared_memory_say_nothing_of_steps(self):
+        metrics = {"smsp__inst_executed.sum": 200, "smsp__sass_data_bytes_mem_global_op_ld.sum": 0}
+        self.assertEqual(counts.slots({**self.SHOWN, "metrics": metrics}), (16 * 80, 16 * 150, 16 * 200))
+
     def test_what_is_done_once_is_shared_by_the_rows(self):
         def of(cols, slots=2.0):
             return counts.Count("llama.cpp", "Q4_0", "f32", cols, "k", 1e-3, 2, 1.5, slots, 3.0, 128.0, 1.125)
@@ -142,9 +215,10 @@ class Counts(unittest.TestCase):
             return counts.Many(peer, format, activations, columns, "k", None, loop, 1.0, 0.0)
 
         found = [of("llama.cpp", n, 0.5, "f32") for n in (2, 16)] + [of("warpsmith", n, n / 4) for n in (2, 12, 16)]
-        lines = table.many([*found, of("warpsmith", 2, 1.0, format="Q5_0")]).splitlines()
+        lines = table.many([*found, of("warpsmith", 2, 1.0, format="Q5_1")]).splitlines()
         self.assertEqual(lines[0], "| format | product | activations | 2 | 16 |")
-        self.assertEqual(lines[2:], ["| Q8_0 | warpsmith | int8 | 0.500 | 4.000 |", "| Q8_0 | llama.cpp | f32 | 0.500 | 0.500 |"])
+        mine, theirs = "| Q8_0 | warpsmith | int8 | 0.500, 1.000 | 4.000, 1.000 |", "| Q8_0 | llama.cpp | f32 | 0.500, 1.000 | 0.500, 1.000 |"
+        self.assertEqual(lines[2:], [mine, theirs])
 
     def test_a_product_is_its_tile_with_the_fewest_instructions(self):
         def of(name, format=formats.F16):
