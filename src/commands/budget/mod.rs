@@ -27,7 +27,7 @@ use warpsmith_check::Checks;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::Case;
 
-use super::check::bench::Gpu;
+use super::check::bench::{Gpu, Kernels};
 use super::project::{self, Project};
 use crate::cli::BudgetArgs;
 use crate::failure::{Failure, Kind};
@@ -202,7 +202,7 @@ fn held(args: &BudgetArgs, measured: &Measured) -> Vec<known::Held> {
 /// The launches of a case, which is compared with its reference too.
 fn profiles(case: &Case) -> Result<Vec<LaunchProfile>, Failure> {
     let operation = |e: String| Failure::new(Kind::Operation, format!("{case}: {e}"));
-    let mut gpu = Gpu::of_single(SM, PROFILE);
+    let mut gpu = Gpu::new(&Kernels::new(SM), PROFILE);
     case.run(&mut gpu).map_err(|e| operation(e.to_string()))?;
     Ok(gpu.profiles)
 }
@@ -220,7 +220,7 @@ fn local_bytes(r: &Resources) -> u32 {
     r.stack.max(r.spill_stores).max(r.spill_loads)
 }
 
-/// Assembles a kernel that ships, of the text that [`Gpu::of_single`] runs.
+/// Assembles a kernel that ships, of the text that [`Gpu`] runs.
 pub fn assemble_single(name: &str, sm: u32, tools: &Tools) -> Result<Assembled, Failure> {
     let (_, text) = warpsmith_host::builtin_image().code_of(name, sm)?;
     assemble(name, &text, sm, tools)

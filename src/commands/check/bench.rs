@@ -1,8 +1,9 @@
 //! A simulated device for one case: memory that knows what is defined, and launches under the checks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use warpsmith_check::{CheckedMemory, Checks, Inspect, Start};
 use warpsmith_device::launch::param_block;
@@ -13,30 +14,30 @@ use warpsmith_simt::{Counters, Instance, Launch, LoadOptions, Machine, MachineCo
 
 use crate::commands::approximate::Approximate;
 
-/// Where kernels come from.
-enum Code {
-    /// One module has all.
-    Whole(Instance),
-    /// Those that ship, each loaded from the text of its own when it is launched first.
-    Single(HashMap<&'static str, Instance>),
+/// The kernels that ship, for devices of one architecture: each is loaded from the text of its own, once, when it is asked for first.
+pub struct Kernels {
+    sm: u32,
+    loaded: Mutex<HashMap<String, Arc<Module>>>,
 }
 
-impl Code {
-    fn of(&mut self, machine: &Machine, kernel: &'static str) -> Result<&Instance, String> {
-        match self {
-            Code::Whole(instance) => Ok(instance),
-            Code::Single(loaded) => {
-                if !loaded.contains_key(kernel) {
-                    let module = single(kernel, machine.config().sm)?;
-                    loaded.insert(kernel, machine.instantiate(module).map_err(|e| e.to_string())?);
-                }
-                loaded.get(kernel).ok_or_else(|| format!("no code of {kernel}"))
-            }
+impl Kernels {
+    pub fn new(sm: u32) -> Arc<Kernels> {
+        Arc::new(Kernels { sm, loaded: Mutex::default() })
+    }
+
+    /// The module that has this one alone.
+    pub fn of(&self, kernel: &str) -> Result<Arc<Module>, String> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = loaded.get(kernel) {
+            return Ok(Arc::clone(module));
         }
+        let module = single(kernel, self.sm)?;
+        loaded.insert(kernel.to_owned(), Arc::clone(&module));
+        Ok(module)
     }
 }
 
-/// The module of a kernel that ships, of its own text: a small part of what [`module`](super::module) loads, with other lines.
+/// The module of a kernel that ships, of its own text, which is what a launch of it runs.
 pub fn single(kernel: &str, sm: u32) -> Result<Arc<Module>, String> {
     let (_, text) = warpsmith_host::builtin_image().code_of(kernel, sm).map_err(|e| e.to_string())?;
     Module::load(&text, &LoadOptions { sm })
@@ -47,7 +48,8 @@ pub fn single(kernel: &str, sm: u32) -> Result<Arc<Module>, String> {
 /// A device with the kernels on it, and what was found there.
 pub struct Gpu {
     machine: Arc<Machine>,
-    code: Code,
+    kernels: Arc<Kernels>,
+    instances: HashMap<&'static str, Instance>,
     /// Launches run only so many of their blocks.
     pub first_blocks: Option<u64>,
     checks: Checks,
@@ -67,24 +69,14 @@ pub struct Gpu {
 
 impl Gpu {
     /// An empty device.
-    pub fn new(sm: u32, module: &Arc<Module>, checks: Checks) -> Result<Gpu, String> {
-        let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
-        let instance = machine.instantiate(Arc::clone(module)).map_err(|e| e.to_string())?;
-        Ok(Gpu::with(machine, Code::Whole(instance), checks))
-    }
-
-    /// An empty device, which loads each kernel that ships [by itself](single).
-    pub fn of_single(sm: u32, checks: Checks) -> Gpu {
-        let machine = Machine::new(MachineConfig { sm, threads: 1, ..MachineConfig::default() });
-        Gpu::with(machine, Code::Single(HashMap::new()), checks)
-    }
-
-    fn with(machine: Machine, code: Code, checks: Checks) -> Gpu {
+    pub fn new(kernels: &Arc<Kernels>, checks: Checks) -> Gpu {
+        let machine = Machine::new(MachineConfig { sm: kernels.sm, threads: 1, ..MachineConfig::default() });
         machine.memory().track(checks.init);
         let (reports, profiles, counters, approximate, launched) = Default::default();
         Gpu {
             machine: Arc::new(machine),
-            code,
+            kernels: Arc::clone(kernels),
+            instances: HashMap::new(),
             first_blocks: None,
             checks,
             reports,
@@ -113,7 +105,13 @@ impl Launcher for Gpu {
         let mut launch = Launch::new(geometry.grid, geometry.block_for(meta));
         // As the runtime does, which tells the function.
         (launch.dynamic_shared, launch.max_dynamic_shared) = (geometry.dynamic_shared, geometry.dynamic_shared);
-        let instance = self.code.of(&self.machine, meta.name)?;
+        let instance = match self.instances.entry(meta.name) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let module = self.kernels.of(meta.name)?;
+                entry.insert(self.machine.instantiate(module).map_err(|e| e.to_string())?)
+            }
+        };
         let (module, first_blocks) = (instance.module(), self.first_blocks);
         let start = Start { checks: self.checks, first_blocks, ..Start::new(meta.name, &launch, params) };
         let ran = self.machine.inspect_start(instance, start);

@@ -15,14 +15,13 @@ use warpsmith_check::defect::Difference;
 use warpsmith_check::{Checks, Defect, Finding, Report, Rule, Severity};
 use warpsmith_driver_api::software::{Allow, parse_checks};
 use warpsmith_host::gpu_kernels::cases::{Case, Failure as CaseFailure, Subject};
-use warpsmith_simt::{LoadOptions, Module};
 
 use super::approximate::Approximate;
 use super::project::{self, Project};
 use crate::cli::CheckArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table, count};
-use bench::Gpu;
+use bench::{Gpu, Kernels};
 use render::Accepting;
 
 /// Runs the command.
@@ -90,15 +89,6 @@ pub fn cases(subjects: Vec<Subject>, shape: &str) -> Result<Vec<Case>, Failure> 
     Err(Failure::usage(format!("--shape {shape}: {}", why.join("; or "))))
 }
 
-/// The kernels that come with this program, for a device of that architecture.
-pub fn module(sm: u32) -> Result<Arc<Module>, Failure> {
-    let (_, text) = warpsmith_host::builtin_image().code_for(sm)?;
-    match Module::load(&text, &LoadOptions { sm }) {
-        Ok(module) => Ok(Arc::new(module)),
-        Err(error) => Err(Failure::new(Kind::Operation, format!("the kernels do not load for sm_{sm}:\n{error}"))),
-    }
-}
-
 /// What the cases of one subject gave.
 #[derive(Default)]
 struct Row {
@@ -114,7 +104,11 @@ struct Row {
 
 fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Failure> {
     let subjects = subjects(&args.kernels)?;
-    let module = module(args.sm)?;
+    let code = Kernels::new(args.sm);
+    // What does not load is told before anything runs.
+    for kernel in subjects.iter().flat_map(|s| s.kernels()) {
+        code.of(&kernel).map_err(|e| Failure::new(Kind::Operation, e))?;
+    }
     let mut groups = Accepting::new(allow);
     let mut rows = Vec::new();
     let mut approximate = Approximate::default();
@@ -127,7 +121,7 @@ fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Fail
         let mut row = Row { kernels: subject.kernels().join(", "), cases: cases.len(), ..Row::default() };
         let seen = groups.len();
         for case in &cases {
-            approximate.extend(check_case(args, checks, &module, case, &mut groups, &mut row)?);
+            approximate.extend(check_case(args, checks, &code, case, &mut groups, &mut row)?);
         }
         for group in &groups.all()[seen..] {
             match group.finding.severity {
@@ -165,7 +159,7 @@ pub fn plural(n: usize, one: &str, more: &str) -> String {
 fn check_case(
     args: &CheckArgs,
     checks: Checks,
-    module: &Arc<Module>,
+    code: &Arc<Kernels>,
     case: &Case,
     groups: &mut Accepting<'_>,
     row: &mut Row,
@@ -181,8 +175,7 @@ fn check_case(
             }
             text
         };
-        let mut gpu =
-            Gpu::new(args.sm, module, Checks { seed, ..checks }).map_err(|e| Failure::new(Kind::Operation, e))?;
+        let mut gpu = Gpu::new(code, Checks { seed, ..checks });
         let outcome = case.run(&mut gpu);
         approximate.extend(std::mem::take(&mut gpu.approximate));
         row.runs += 1;

@@ -10,8 +10,8 @@ use warpsmith_host::gpu_kernels::cases::{Case, Subject};
 use warpsmith_host::{Device, Stream};
 
 use super::approximate::Approximate;
-use super::check::bench::Gpu;
-use super::check::{module, plural, subjects};
+use super::check::bench::{Gpu, Kernels};
+use super::check::{plural, subjects};
 use super::project::{self, Project};
 use crate::cli::CompareArgs;
 use crate::failure::{Failure, Kind};
@@ -78,7 +78,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let device = Device::open(args.device)?;
     let sm = args.sm.unwrap_or(device.sm());
     let subjects = subjects(&args.kernels)?;
-    let module = module(sm)?;
+    let code = Kernels::new(sm);
     let bar = ProgressBar::new(subjects.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
         bar.set_style(style);
@@ -86,7 +86,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for subject in subjects {
         bar.set_message(subject.kernels().join(", "));
-        let simulated = || Gpu::new(sm, &module, Checks::default()).map_err(|e| Failure::new(Kind::Operation, e));
+        let simulated = || Gpu::new(&code, Checks::default());
         rows.push(compare(subject, args.shape.as_deref(), &device.stream()?, simulated)?);
         bar.inc(1);
     }
@@ -117,7 +117,7 @@ fn compare(
     subject: Subject,
     shape: Option<&str>,
     stream: &Stream,
-    simulated: impl Fn() -> Result<Gpu, Failure>,
+    simulated: impl Fn() -> Gpu,
 ) -> Result<Row, Failure> {
     let cases: Vec<Case> = match shape {
         Some(text) => vec![subject.parse(text).map_err(|e| Failure::usage(format!("--shape {text}: {e}")))?],
@@ -126,7 +126,7 @@ fn compare(
     let mut row = Row::new(subject.kernels().join(", "), cases.len());
     let mut approximate = Approximate::default();
     for case in &cases {
-        let mut ours = Recorder::new(simulated()?);
+        let mut ours = Recorder::new(simulated());
         let mut theirs = Recorder::new(Driver { stream });
         let (reference, outcome) = (case.run(&mut ours), case.run(&mut theirs));
         approximate.extend(std::mem::take(&mut ours.inner.approximate));

@@ -11,7 +11,7 @@ use warpsmith_host::KernelImage;
 use warpsmith_simt::{LoadOptions, Module};
 
 use crate::cli::InspectArgs;
-use crate::commands::check::{module, program::read_report};
+use crate::commands::check::{bench::Kernels, program::read_report};
 use crate::commands::profile;
 use crate::commands::project::cargo;
 use crate::commands::watch::LAST_PROFILE;
@@ -59,11 +59,12 @@ impl Subject {
             return Ok(subject);
         }
         if shipped {
-            let (arch, text) = warpsmith_host::builtin_image().code_for(sm)?;
-            let module = module(sm)?;
+            let (arch, text) = warpsmith_host::builtin_image().code_of(&args.kernel, sm)?;
+            let code = Kernels::new(sm);
+            let module = code.of(&args.kernel).map_err(|e| Failure::new(Kind::Operation, e))?;
             let mut subject = Subject::of(args, &module, text.into_owned(), format!("PTX for sm_{arch}, which ships"))?;
             let shape = args.shape.as_deref().unwrap_or_default();
-            let largest = profile::launches(&module, &args.kernel, shape, sm)?
+            let largest = profile::launches(&code, &args.kernel, shape)?
                 .into_iter()
                 .max_by_key(|(_, l)| l.profile.total.warp_instructions);
             if let Some((shape, launch)) = largest {

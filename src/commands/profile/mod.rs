@@ -14,11 +14,10 @@ use warpsmith_check::Checks;
 use warpsmith_check::record::Record;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::Failure as CaseFailure;
-use warpsmith_simt::Module;
 
 use super::approximate::Approximate;
-use super::check::bench::Gpu;
-use super::check::{cases, module, plural, program, subjects};
+use super::check::bench::{Gpu, Kernels};
+use super::check::{cases, plural, program, subjects};
 use super::project::Project;
 use crate::cli::ProfileArgs;
 use crate::failure::{Failure, Kind};
@@ -41,7 +40,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     let Some(kernel) = &args.kernel else {
         return Err(Failure::usage("name a kernel, or a program after `--`; `warpsmith kernels` lists the kernels"));
     };
-    let launches = launches(&module(sm)?, kernel, args.shape.as_deref().unwrap_or_default(), sm)?;
+    let launches = launches(&Kernels::new(sm), kernel, args.shape.as_deref().unwrap_or_default())?;
     let (_, text) = warpsmith_host::builtin_image().code_of(kernel, sm)?;
     let found = registers(&text, kernel, sm)?;
     let counted = launches.into_iter().map(|(shape, launch)| {
@@ -108,15 +107,10 @@ fn of_project(args: &ProfileArgs, project: &Project, gpu: &'static Sheet, sm: u3
 }
 
 /// Launches of a kernel that ships, in those sizes or in those of a layer of a small model, each with its case.
-pub fn launches(
-    module: &Arc<Module>,
-    kernel: &str,
-    shape: &str,
-    sm: u32,
-) -> Result<Vec<(String, LaunchProfile)>, Failure> {
+pub fn launches(code: &Arc<Kernels>, kernel: &str, shape: &str) -> Result<Vec<(String, LaunchProfile)>, Failure> {
     let mut launches = Vec::new();
     for case in cases(subjects(&[kernel.to_owned()])?, shape)? {
-        let mut device = Gpu::new(sm, module, PROFILE).map_err(|e| Failure::new(Kind::Operation, e))?;
+        let mut device = Gpu::new(code, PROFILE);
         case.run(&mut device).map_err(|e| match e {
             CaseFailure::Launch(text) => Failure::new(Kind::Operation, text),
             CaseFailure::Size(unknown) => Failure::new(Kind::Operation, unknown.to_string()),

@@ -9,7 +9,7 @@ use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
 
 use crate::commands::budget::{Assembled, PROFILE, Tools, assemble_single};
-use crate::commands::check::bench::Gpu;
+use crate::commands::check::bench::{Gpu, Kernels};
 use crate::commands::estimate::{Demand, counted};
 
 /// Rows that are run.
@@ -52,7 +52,7 @@ impl<'a> Codes<'a> {
         let written = product.quant_format(format);
         let asked = written.map_or(String::new(), |c| format!(",quant_format={}", c as u32));
         let case = subject.parse(&format!("rows={ROWS},cols={cols}{asked}")).map_err(|e| e.to_string())?;
-        let mut bench = Gpu::of_single(self.sm, PROFILE);
+        let mut bench = Gpu::new(&Kernels::new(self.sm), PROFILE);
         case.run(&mut bench).map_err(|e| format!("{case}: {e}"))?;
         let own = product.kernel(format);
         let bytes = 16 * format.tensor_vectors(ROWS as usize, cols).map_err(|e| e.to_string())?;
