@@ -22,7 +22,7 @@ fn all_of(wanted: impl Fn(Subject) -> bool) {
     let mut cases = 0;
     for subject in Subject::all().into_iter().filter(|s| wanted(*s)) {
         let mut gpu = Gpu::new();
-        for case in subject.cases() {
+        for case in gpu.share(subject.cases()) {
             case.run(&mut gpu).unwrap_or_else(|e| panic!("{subject:?} {case}: {e}"));
             cases += 1;
         }

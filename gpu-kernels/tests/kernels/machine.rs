@@ -1,6 +1,7 @@
 //! The software machine with this crate's kernels on it.
 
 pub use crate::support::{Rng, assert_close, vector};
+use gpu_kernels::cases::Case;
 use std::sync::{Arc, OnceLock};
 use warpsmith_builder::{KernelCrate, Output};
 use warpsmith_check::{CheckedMemory, Checks, Inspect, Severity};
@@ -69,6 +70,11 @@ impl Gpu {
         machine.memory().track(true);
         let instance = machine.instantiate(module.clone()).unwrap();
         Gpu { machine, instance, counters: Counters::default() }
+    }
+
+    /// Which of an operation's cases are run: all.
+    pub fn share(&self, cases: Vec<Case>) -> Vec<Case> {
+        cases
     }
 
     /// A buffer with guards, filled with the machine's poison (for floats: not a number of interest).
