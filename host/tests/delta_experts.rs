@@ -69,31 +69,8 @@ fn a_sequence_gets_the_same_bits_in_every_step() {
 /// Files of Qwen3-Next have queries, keys, values and gates of a key head side by side, or each kind in rows of its own.
 #[test]
 fn both_layouts_of_a_file_give_the_same_bits() {
-    let ([key_heads, value_heads, dim], hidden) = ([2, 6, 32], 64);
-    let m = Synthetic { delta: [key_heads, value_heads, dim], interval: 2, ..hybrid("qwen3next") };
-    let (apart, mut w) = (m.file(), m.writer());
-    let row = hidden / 32 * 34;
-    for layer in [0, 2] {
-        let name = |part: &str| format!("blk.{layer}.{part}.weight");
-        let all = |part: &str| apart.gguf().tensor(&name(part)).unwrap().data.to_vec().unwrap();
-        let (qkv, z) = (all("attn_qkv"), all("attn_gate"));
-        let (keys, each) = (key_heads * dim, value_heads / key_heads * dim);
-        let mut together = Vec::new();
-        for head in 0..key_heads {
-            for (of, first, rows) in [
-                (&qkv, head * dim, dim),
-                (&qkv, keys + head * dim, dim),
-                (&qkv, 2 * keys + head * each, each),
-                (&z, head * each, each),
-            ] {
-                together.extend_from_slice(&of[first * row..(first + rows) * row]);
-            }
-        }
-        w.remove_tensor(&name("attn_qkv")).remove_tensor(&name("attn_gate"));
-        let rows = (2 * keys + 2 * value_heads * dim) as u64;
-        w.tensor(name("ssm_in"), &[hidden as u64, rows], tensor_type(Format::Q8_0), together).unwrap();
-    }
-    let together = file(&w).unwrap();
+    let m = Synthetic { delta: [2, 6, 32], interval: 2, ..hybrid("qwen3next") };
+    let (apart, together) = (m.file(), m.projected_by_key_heads());
     let logits = |file: &ModelFile| {
         let mut s = Session::new(&load(file), options(Mode::Graph, KvType::F16)).unwrap();
         let mut reference = Reference::new(file, KvRounding::None);

@@ -26,7 +26,7 @@ use warpsmith_driver_api::software;
 use warpsmith_host::Device;
 use warpsmith_host::collectives::{Collective, Error as GroupError, World};
 use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
+    DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
     SequenceOptions, Session, Split,
 };
 use warpsmith_host::model::{ModelError, ModelFile};
@@ -47,6 +47,12 @@ fn windows() -> Synthetic {
 
 fn layer_norms() -> Synthetic {
     Synthetic { architecture: "starcoder2", hidden: 128, feed_forward: 128, head_dim: 32, layers: 3, ..dense() }
+}
+
+/// Three delta nets to a layer that attends, and heads of values that have key heads in turn.
+fn delta_nets() -> Synthetic {
+    let (hidden, feed_forward, head_dim) = (128, 128, 32);
+    Synthetic { architecture: "qwen35", delta: [2, 4, 32], interval: 4, hidden, feed_forward, head_dim, ..dense() }
 }
 
 const PROMPT: [u32; 5] = [3, 1, 4, 15, 9];
@@ -106,6 +112,7 @@ fn shares_have_the_text_of_one_device_and_agree_with_the_reference() {
     in_processes(NAME, 2, |rank| {
         same_over(rank, 2, "experts", &experts(), Split::Shares);
         same_over(rank, 2, "layer norms", &layer_norms(), Split::Shares);
+        same_over(rank, 2, "delta nets", &delta_nets(), Split::Shares);
     });
     let tied = Synthetic { layers: 2, tied: true, ..dense() };
     in_processes(NAME, 4, |rank| same_over(rank, 4, "tied", &tied, Split::Shares));
@@ -121,7 +128,11 @@ fn stages_have_the_text_of_one_device_and_agree_with_the_reference() {
         same_over(rank, 2, "layer norms", &layer_norms(), Split::Stages);
     });
     let tied = Synthetic { tied: true, hidden: 128, feed_forward: 128, layers: 3, ..dense() };
-    in_processes(NAME, 3, |rank| same_over(rank, 3, "tied", &tied, Split::Stages));
+    // Of the delta nets' layers the first two have no cache, and the last has no state.
+    in_processes(NAME, 3, |rank| {
+        same_over(rank, 3, "tied", &tied, Split::Stages);
+        same_over(rank, 3, "delta nets", &delta_nets(), Split::Stages);
+    });
 }
 
 /// Prompts and decoding sequences side by side, in pages or not, chosen by all kinds of sampling; and steps that follow one another unread.
@@ -169,6 +180,47 @@ fn mixed_steps_and_pipelines_choose_the_tokens_of_one_device() {
     });
 }
 
+/// Rolled back to where no state is, so that tokens are fed again; forked, and guessed wrong.
+fn undone(model: &Model) -> Vec<u32> {
+    let mut decoder = Decoder::new(model, DecoderOptions { drafts: 3, ..Default::default() }).unwrap();
+    let pool = Pool::new(model, PoolOptions { positions: 256, ..Default::default() }).unwrap();
+    let mut tokens = Vec::new();
+    let of = SequenceOptions::default();
+    for mut sequence in [Sequence::new(model, of).unwrap(), Sequence::in_pool(&pool, of).unwrap()] {
+        tokens.push(decoder.prefill(&mut sequence, &[3, 1, 4, 1, 5, 9, 2, 6]).unwrap());
+        sequence.rollback(3).unwrap();
+        tokens.push(decoder.step(&mut [Feed { sequence: &mut sequence, token: 8 }]).unwrap()[0]);
+        let mut fork = sequence.fork().unwrap();
+        let draft = Draft { sequence: &mut fork, token: 7, draft: &[1, 2, 3] };
+        tokens.extend(decoder.step_drafts(&mut [draft]).unwrap().concat());
+        for sequence in [&mut fork, &mut sequence] {
+            tokens.push(decoder.step(&mut [Feed { sequence, token: 5 }]).unwrap()[0]);
+        }
+        let snapshot = sequence.snapshot().unwrap();
+        sequence.rollback(2).unwrap();
+        tokens.push(decoder.step(&mut [Feed { sequence: &mut sequence, token: 8 }]).unwrap()[0]);
+        sequence.restore(&snapshot).unwrap();
+        tokens.push(decoder.step(&mut [Feed { sequence: &mut sequence, token: 6 }]).unwrap()[0]);
+    }
+    tokens
+}
+
+#[test]
+fn states_are_undone_and_copied_on_all_ranks() {
+    in_processes("states_are_undone_and_copied_on_all_ranks", 3, |rank| {
+        let file = delta_nets().file();
+        let one = Model::load(&rank.device, &file).unwrap();
+        let stages = rank.model(&file, Split::Stages).unwrap();
+        assert_eq!((undone(&stages), mixed(&stages)), (undone(&one), mixed(&one)));
+    });
+    in_processes("states_are_undone_and_copied_on_all_ranks", 2, |rank| {
+        let file = Synthetic { layers: 2, interval: 2, ..delta_nets() }.file();
+        let one = Model::load(&rank.device, &file).unwrap();
+        let shares = rank.model(&file, Split::Shares).unwrap();
+        assert_eq!((undone(&shares), mixed(&shares)), (undone(&one), mixed(&one)));
+    });
+}
+
 /// Each has what it computes with, and no more.
 #[test]
 fn a_rank_has_its_part_of_the_weights_alone() {
@@ -186,8 +238,10 @@ fn a_rank_has_its_part_of_the_weights_alone() {
     }
     let many = file.stage(0, 5).err().unwrap();
     assert!(matches!(&many, ModelError::Stages { processes: 5, .. }), "{many}");
-    let delta = Synthetic { architecture: "qwen35", hidden: 128, delta: [2, 4, 128], ..dense() }.file();
-    assert!(delta.stage(0, 2).err().unwrap().to_string().contains("gated delta nets"));
+    let delta = delta_nets().file();
+    let states = |file: &ModelFile| Sequence::state_bytes(&Model::reserve(device, file).unwrap());
+    let of_stages = [0, 1, 2].map(|rank| states(&delta.stage(rank, 3).unwrap()));
+    assert_eq!((of_stages.iter().sum::<u64>(), of_stages[2]), (states(&delta), 0));
 }
 
 #[test]

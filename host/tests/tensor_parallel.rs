@@ -9,6 +9,8 @@ mod alone;
 mod common;
 #[path = "common/device.rs"]
 mod device;
+#[path = "common/over.rs"]
+mod over;
 #[path = "../../collectives/tests/common/several.rs"]
 mod several;
 
@@ -17,6 +19,7 @@ use alone::*;
 use common::{layer_normed::KINDS, *};
 use device::*;
 use gpu_kernels::format::Format;
+use over::*;
 use several::{clean, devices};
 use warpsmith_driver_api::software;
 use warpsmith_host::Device;
@@ -25,33 +28,10 @@ use warpsmith_host::decode::{
     SequenceOptions, Session,
 };
 use warpsmith_host::gguf::{Gguf, TensorType};
-use warpsmith_host::model::{ModelError, ModelFile};
+use warpsmith_host::model::ModelFile;
 
 fn experts(architecture: &'static str) -> Synthetic {
     Synthetic { architecture, hidden: 128, feed_forward: 128, experts: Some((8, 2)), ..Synthetic::divisible() }
-}
-
-/// The greedy text of a prompt, by a decoder of this mode.
-fn text(model: &Model, mode: Mode, prompt: &[u32], count: usize) -> Vec<u32> {
-    let mut session = Session::new(model, options(mode, KvType::F16)).unwrap();
-    session.generate(prompt, count, |_| std::ops::ControlFlow::Continue(())).unwrap()
-}
-
-/// Exact activations, eager and by graph, against f64; and the text of one device.
-fn same_over(what: &str, file: &ModelFile, all: &[Device], ranks: &[usize]) {
-    let prompt = [3, 1, 4, 15, 9];
-    let want = text(&Model::load(&all[0], file).unwrap(), Mode::Eager, &prompt, 6);
-    for &ranks in ranks {
-        clean(|| {
-            let model = Model::load_over(&all[..ranks], file).unwrap();
-            for mode in [Mode::Eager, Mode::Graph] {
-                let mut session = Session::new(&model, exact(mode, KvType::F32)).unwrap();
-                let off = distance(file, &mut session, 4);
-                assert!(off <= 1e-4, "{what}, {ranks} devices, {mode:?}: {off:e}");
-            }
-            assert_eq!(text(&model, Mode::Graph, &prompt, 6), want, "{what}, {ranks} devices");
-        });
-    }
 }
 
 #[test]
@@ -276,13 +256,7 @@ fn memory_is_that_of_shares() {
 #[test]
 fn what_cannot_be_divided_says_among_how_many_devices_it_can() {
     let (all, _turn) = devices(4);
-    let refused = |m: &Synthetic, ranks: usize| match Model::load_over(&all[..ranks], &m.file()) {
-        Err(DecodeError::Model(e @ ModelError::Share { .. })) => {
-            let ModelError::Share { fits, .. } = &e else { panic!() };
-            (e.to_string(), fits.clone())
-        }
-        other => panic!("{other:?}"),
-    };
+    let refused = |m: &Synthetic, ranks: usize| refused(&all[..ranks], &m.file());
     let (text, fits) = refused(&Synthetic { heads: 6, kv_heads: 3, ..Synthetic::divisible() }, 4);
     assert!(text.contains("6 query heads are no multiple of 4"), "{text}");
     assert_eq!(fits, [1]);
@@ -298,8 +272,6 @@ fn what_cannot_be_divided_says_among_how_many_devices_it_can() {
     let (text, fits) = refused(&Synthetic { formats: vec![Format::F8_E4M3], heads: 4, ..Synthetic::divisible() }, 4);
     assert!(text.contains("64 columns a device, no multiple of the 128 of a block of F8_E4M3"), "{text}");
     assert_eq!(fits, [1, 2]);
-    let delta = Synthetic { architecture: "qwen35", hidden: 128, delta: [2, 4, 128], ..Synthetic::divisible() };
-    assert!(refused(&delta, 2).0.contains("gated delta nets"));
     let file = Synthetic::divisible().file();
     let twice = Model::load_over(&[all[1].clone(), all[0].clone(), all[1].clone()], &file);
     assert!(matches!(twice, Err(DecodeError::Devices { ordinals }) if ordinals == [1, 0, 1]));

@@ -1,7 +1,9 @@
 //! Layers of synthetic models that are gated delta nets.
 
-use super::{Matrix, Rng, Synthetic};
-use warpsmith_host::gguf::GgufWriter;
+use super::{Matrix, Rng, Synthetic, tensor_type};
+use gpu_kernels::format::Format;
+use warpsmith_host::gguf::{Gguf, GgufWriter};
+use warpsmith_host::model::ModelFile;
 
 /// Whether an architecture has such layers.
 pub fn has(architecture: &str) -> bool {
@@ -43,5 +45,34 @@ impl Synthetic {
         w.tensor_f32(format!("blk.{l}.ssm_a"), &[value_heads as u64], &a).unwrap();
         let norm = all(dim, &|x| 1.0 + 0.1 * x);
         w.tensor_f32(format!("blk.{l}.ssm_norm.weight"), &[dim as u64], &norm).unwrap();
+    }
+
+    /// A file that has queries, keys, values and gates of a key head side by side (`ssm_in`), in blocks of Q8_0.
+    #[allow(dead_code)]
+    pub fn projected_by_key_heads(&self) -> ModelFile {
+        let ([key_heads, value_heads, dim], hidden) = (self.delta, self.hidden);
+        let (apart, mut w) = (self.file(), self.writer());
+        let row = hidden / 32 * 34;
+        for layer in (0..self.layers).filter(|layer| apart.config().is_recurrent(*layer)) {
+            let name = |part: &str| format!("blk.{layer}.{part}.weight");
+            let all = |part: &str| apart.gguf().tensor(&name(part)).unwrap().data.to_vec().unwrap();
+            let (qkv, z) = (all("attn_qkv"), all("attn_gate"));
+            let (keys, each) = (key_heads * dim, value_heads / key_heads * dim);
+            let mut together = Vec::new();
+            for head in 0..key_heads {
+                for (of, first, rows) in [
+                    (&qkv, head * dim, dim),
+                    (&qkv, keys + head * dim, dim),
+                    (&qkv, 2 * keys + head * each, each),
+                    (&z, head * each, each),
+                ] {
+                    together.extend_from_slice(&of[first * row..(first + rows) * row]);
+                }
+            }
+            w.remove_tensor(&name("attn_qkv")).remove_tensor(&name("attn_gate"));
+            let rows = (2 * keys + 2 * value_heads * dim) as u64;
+            w.tensor(name("ssm_in"), &[hidden as u64, rows], tensor_type(Format::Q8_0), together).unwrap();
+        }
+        ModelFile::from_gguf(Gguf::from_bytes(w.to_bytes()).unwrap()).unwrap()
     }
 }

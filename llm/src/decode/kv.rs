@@ -247,6 +247,13 @@ impl Snapshot {
         self.plane(3)
     }
 
+    /// Of layers that are [delta nets](crate::model::DeltaNets), the bits of their f32 states: of each the inputs of its convolution,
+    /// `[3][channels]`, and a matrix for each head of values, `[value_heads][dim][dim]`. Of a model that several processes have divided,
+    /// those of this one. Empty without such layers, and where a sequence was rolled back to where no state of it is.
+    pub fn states(&self) -> &[u32] {
+        &self.states.1
+    }
+
     pub(super) fn check(&self, model: u64, capacity: usize, kind: KvType) -> Result<(), DecodeError> {
         let reason = if self.model != model {
             "it was taken from another model".to_owned()

@@ -65,7 +65,7 @@ impl Sequence {
         Ok(Sequence {
             choice: Choice::new(model, options.sampling)?,
             cache: Cache::Own(OwnCache::new(model, capacity, options.kv)?),
-            states: empty_states(model)?,
+            states: States::new(model)?,
             kind: options.kv,
             model: model.clone(),
             tokens: Vec::new(),
@@ -107,11 +107,7 @@ impl Sequence {
                 Cache::Own(own.copy(&self.model, own.capacity(), self.kind, self.len())?)
             }
         };
-        let states =
-            self.states.as_ref().map(|states| states.copy(self.model.device(), self.model.stream())).transpose()?;
-        if states.is_some() {
-            self.model.stream().synchronize()?;
-        }
+        let states = self.states.as_ref().map(|states| states.copy(&self.model)).transpose()?.flatten();
         let choice = Choice::new(&self.model, self.choice.sampling)?;
         Ok(Sequence { model: self.model.clone(), cache, states, kind: self.kind, tokens: self.tokens.clone(), choice })
     }
@@ -129,10 +125,10 @@ impl Sequence {
         Shape::new(model.share(), capacity).bytes(kv)?.checked_add(Self::state_bytes(model))
     }
 
-    /// Of these, what the states of its layers take that are [delta nets](crate::model::DeltaNets), whatever the capacity; a sequence in a
-    /// pool takes them beside its pages.
+    /// Of these, what the states of its layers take that are [delta nets](crate::model::DeltaNets), whatever the capacity, of several
+    /// devices on each; a sequence in a pool takes them beside its pages.
     pub fn state_bytes(model: &Model) -> u64 {
-        StatesShape::of(model.config()).map_or(0, StatesShape::bytes)
+        StatesShape::of(model).map_or(0, StatesShape::bytes)
     }
 
     /// The model.
@@ -262,7 +258,7 @@ impl Sequence {
             Cache::Paged(paged) => paged.read(self.len())?,
         };
         let states = match &self.states {
-            Some(states) => (states.length(), states.read(self.model.stream())?),
+            Some(states) => (states.length(), states.read(&self.model)?),
             None => (0, Vec::new()),
         };
         Ok(Snapshot { model: self.model.id(), kind: self.kv_type(), tokens: self.tokens.clone(), planes, states })
@@ -273,7 +269,6 @@ impl Sequence {
         snapshot.check(self.model.id(), self.capacity(), self.kv_type())?;
         // Until all of it is written, nothing of the old cache can be relied on.
         self.reset();
-        let stream = self.model.stream();
         match &mut self.cache {
             Cache::Own(own) => own.write(&self.model, snapshot.len(), &snapshot.planes)?,
             Cache::Paged(paged) => {
@@ -286,7 +281,7 @@ impl Sequence {
             }
         }
         if let Some(states) = &mut self.states {
-            let written = states.write(snapshot.states.0, &snapshot.states.1, stream);
+            let written = states.write(snapshot.states.0, &snapshot.states.1, &self.model);
             if written.is_err() {
                 self.reset();
             }
@@ -365,9 +360,9 @@ impl Sequence {
         }
     }
 
-    /// The states of the columns of a step that is about to be launched.
-    pub(super) fn run(&mut self, columns: Run) -> Run {
-        self.states.as_mut().map_or(columns, |states| states.next(columns))
+    /// The states of the columns of a step that is about to be launched, on each device; none, where the model has no states.
+    pub(super) fn runs(&mut self, columns: Run) -> impl Iterator<Item = Run> + '_ {
+        self.states.as_mut().into_iter().flat_map(move |states| states.next(columns))
     }
 
     /// Takes note that so many steps have fed again what was [pending](Self::pending).
@@ -453,19 +448,14 @@ fn check_capacity(capacity: usize, most: usize) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// States of no position, if the model has any.
-fn empty_states(model: &Model) -> Result<Option<States>, DecodeError> {
-    Ok(StatesShape::of(model.config()).map(|shape| States::new(model.device(), shape)).transpose()?)
-}
-
-/// The same, if they fit into free memory.
+/// States of no position, if the model has any and they fit into free memory.
 fn states_beside_pages(model: &Model) -> Result<Option<States>, DecodeError> {
     check_states(model)?;
-    empty_states(model)
+    Ok(States::new(model)?)
 }
 
 fn check_states(model: &Model) -> Result<(), DecodeError> {
-    let (needed, memory) = (Sequence::state_bytes(model), model.device().memory_info()?);
+    let (needed, memory) = (Sequence::state_bytes(model), model.memory_info()?);
     if needed <= memory.free {
         return Ok(());
     }

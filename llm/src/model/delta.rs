@@ -146,7 +146,7 @@ impl Config {
     /// Whether a layer's past is a state, and not a cache.
     #[must_use]
     pub fn is_recurrent(&self, layer: usize) -> bool {
-        self.delta.as_ref().is_some_and(|delta| delta.layers.has(layer))
+        self.delta.as_ref().is_some_and(|delta| delta.layers.has(self.kinds.first + layer))
     }
 
     /// Layers whose past is a state.

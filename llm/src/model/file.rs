@@ -245,22 +245,27 @@ impl ModelFile {
     pub(crate) fn read_rows(&self, matrix: &Matrix, rows: Range<usize>, to: &mut [u8]) -> Result<(), ModelError> {
         let failed = |source| ModelError::TensorData { tensor: matrix.name.clone(), source };
         let bytes = matrix.format.row_bytes(matrix.cols).map_err(failed)?;
-        let Some(Cut { group, rows: of_group, cols, first_col }) = &matrix.cut else {
+        let Some(Cut { rows: held, of_cols, cols }) = &matrix.cut else {
             return Ok(self.data(matrix).read(rows.start * bytes, to)?);
         };
-        let groups = matrix.rows / of_group.len().max(1);
-        let whole = Matrix { rows: groups * group, cols: *cols, cut: None, ..matrix.clone() };
-        let (data, row) = (self.data(&whole), matrix.format.row_bytes(*cols).map_err(failed)?);
-        let before = first_col / matrix.format.block_elems() * matrix.format.block_bytes();
-        // Whole rows that follow one another are read at once.
-        let together = if matrix.cols == *cols { of_group.len().max(1) } else { 1 };
-        let (mut next, mut to) = (rows.start, to);
-        while next < rows.end {
-            let (of, place) = (next / of_group.len(), next % of_group.len());
-            let count = (together - place % together).min(rows.end - next);
-            let (part, rest) = std::mem::take(&mut to).split_at_mut(count * bytes);
-            data.read((of * group + of_group.start + place) * row + before, part)?;
-            (next, to) = (next + count, rest);
+        let whole = Matrix { rows: held.end(), cols: *of_cols, cut: None, ..matrix.clone() };
+        let (data, row) = (self.data(&whole), matrix.format.row_bytes(*of_cols).map_err(failed)?);
+        let in_bytes = |cols: usize| cols / matrix.format.block_elems() * matrix.format.block_bytes();
+        let mut to = to;
+        let mut read = |at: usize, count: usize| {
+            let (part, rest) = std::mem::take(&mut to).split_at_mut(count);
+            to = rest;
+            data.read(at, part)
+        };
+        for range in held.part(rows) {
+            // Whole rows that follow one another are read at once.
+            if matrix.cols == *of_cols {
+                read(range.start * row, range.len() * row)?;
+                continue;
+            }
+            for (number, piece) in range.flat_map(|number| cols.ranges().map(move |piece| (number, piece))) {
+                read(number * row + in_bytes(piece.start), in_bytes(piece.len()))?;
+            }
         }
         Ok(())
     }

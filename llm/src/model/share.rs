@@ -3,15 +3,16 @@
 //! | tensors | share of a device |
 //! |---|---|
 //! | queries, keys, values, their biases, sinks | rows of its heads; a key head has as many devices as there are too few of them |
+//! | what delta nets project, their convolution and vectors of heads | rows of its [heads](super::delta_heads) |
 //! | gate, up, their biases | its rows; of every expert |
-//! | attention's output, down | the columns that belong to these; biases on the first device alone, as the devices' results are added up |
+//! | the output of attention and of delta nets, down | the columns that belong to these; biases on the first device alone, as the devices' results are added up |
 //! | head, its bias | its rows of the vocabulary |
 //! | embeddings of tokens and of positions, norms, routers | all of it |
 //!
 //! A column of a matrix is in a block with others, so that shares begin at blocks.
 
-use super::Cut;
-use super::{Config, ExpertLayers, Experts, LayerTensors, Matrix, ModelError, ModelFile};
+use super::{Config, DeltaHeads, ExpertLayers, Experts, LayerTensors, Matrix, ModelError, ModelFile, Pieces};
+use gpu_kernels::delta::KERNEL;
 use std::ops::Range;
 
 /// Devices at most.
@@ -45,6 +46,11 @@ impl Share<'_> {
         [self.part(self.config.heads), self.kv_heads()].map(|heads| heads.start * dim..heads.end * dim)
     }
 
+    /// Its heads of delta nets.
+    fn delta(&self) -> Option<DeltaHeads> {
+        self.config.delta_heads(self.rank, self.ranks)
+    }
+
     /// Its rows of the vocabulary: as many for each, but fewer for the last.
     fn head(&self) -> Range<usize> {
         let (vocab, each) = (self.config.vocab, head_rows(self.config, self.ranks));
@@ -58,6 +64,7 @@ impl Share<'_> {
             heads: c.heads / ranks,
             kv_heads: self.kv_heads().len(),
             feed_forward: c.feed_forward / ranks,
+            delta: self.delta().zip(c.delta.as_ref()).map(|(heads, net)| heads.net(net)),
             experts: c.experts.map(|e| Experts {
                 shared: e.shared.map(|width| width / ranks),
                 layers: ExpertLayers { dense: e.layers.dense / ranks, ..e.layers },
@@ -80,32 +87,60 @@ impl Share<'_> {
         let inner = self.part(width);
         let shared = self.part(c.experts.and_then(|e| e.shared).unwrap_or(0));
         let parts = |all: &Option<Vec<f32>>, ranges: &[Range<usize>]| {
-            let all = all.as_ref()?;
-            Some(ranges.iter().flat_map(|range| all.get(range.clone()).unwrap_or_default()).copied().collect())
+            all.as_ref().map(|all| Pieces::of(ranges.iter().cloned()).gather(all))
         };
         let rows = |m: &Option<Matrix>, rows: &Range<usize>| m.as_ref().map(|m| m.rows_of(1, rows.clone()));
         let (q_dim, kv_dim) = (c.q_dim(), c.kv_dim());
         let behind = |at: usize| kv.start + at..kv.end + at;
         let of_experts: Vec<Range<usize>> =
             (0..count).map(|i| inner.start + i * width..inner.end + i * width).collect();
-        LayerTensors {
+        // With gates, a head has as many rows of these behind those of its queries.
+        let of_head = l.q.as_ref().map_or(0, |m| m.rows / c.heads);
+        let q_rows = self.part(c.heads);
+        let q_rows = q_rows.start * of_head..q_rows.end * of_head;
+        self.delta_layer(LayerTensors {
             qkv_bias: parts(&l.qkv_bias, &[q.clone(), behind(q_dim), behind(q_dim + kv_dim)]),
-            q: rows(&l.q, &q),
+            q: rows(&l.q, &q_rows),
             k: rows(&l.k, &kv),
             v: rows(&l.v, &kv),
             sinks: parts(&l.sinks, &[self.part(c.heads)]),
-            attn_output: l.attn_output.cols_of(q),
+            attn_output: if l.delta_conv.is_some() {
+                l.attn_output.clone()
+            } else {
+                l.attn_output.cols_in(&Pieces::one(q))
+            },
             attn_output_bias: self.once(&l.attn_output_bias),
             shared_gate: rows(&l.shared_gate, &shared),
             shared_up: rows(&l.shared_up, &shared),
-            shared_down: l.shared_down.as_ref().map(|m| m.cols_of(shared)),
+            shared_down: l.shared_down.as_ref().map(|m| m.cols_in(&Pieces::one(shared))),
             gate: l.gate.as_ref().map(|m| m.rows_of(count, inner.clone())),
             up: l.up.rows_of(count, inner.clone()),
             gate_bias: parts(&l.gate_bias, &of_experts),
             up_bias: parts(&l.up_bias, &of_experts),
-            down: l.down.cols_of(inner),
+            down: l.down.cols_in(&Pieces::one(inner)),
             down_bias: self.once(&l.down_bias),
             ..l.clone()
+        })
+    }
+
+    /// The same with what a delta net has for its heads, where the layer is one.
+    fn delta_layer(&self, l: LayerTensors) -> LayerTensors {
+        let Some(heads) = self.delta().filter(|_| l.delta_conv.is_some()) else { return l };
+        let (keys, values, each) = (heads.keys(), heads.values(), heads.value_heads());
+        let rows = |m: &Option<Matrix>, rows: &Pieces| m.as_ref().map(|m| m.rows_in(rows));
+        let of = |all: &Option<Vec<f32>>, pieces: &Pieces| all.as_ref().map(|all| pieces.gather(all));
+        LayerTensors {
+            delta_q: rows(&l.delta_q, &keys),
+            delta_k: rows(&l.delta_k, &keys),
+            delta_v: rows(&l.delta_v, &values),
+            delta_gate: rows(&l.delta_gate, &values),
+            delta_beta: rows(&l.delta_beta, each),
+            delta_alpha: rows(&l.delta_alpha, each),
+            delta_conv: of(&l.delta_conv, &heads.channels().times(KERNEL as usize)),
+            delta_dt: of(&l.delta_dt, each),
+            delta_a: of(&l.delta_a, each),
+            attn_output: l.attn_output.cols_in(&values),
+            ..l
         }
     }
 }
@@ -113,26 +148,6 @@ impl Share<'_> {
 /// Rows of the vocabulary that a device multiplies with: whole vectors of four.
 pub(crate) fn head_rows(c: &Config, ranks: usize) -> usize {
     c.vocab.div_ceil(ranks).next_multiple_of(4)
-}
-
-impl Matrix {
-    /// These rows of each of `count` matrices that lie one behind the other; they may be rows of each of so many themselves.
-    pub(super) fn rows_of(&self, count: usize, rows: Range<usize>) -> Matrix {
-        let each = self.rows / count;
-        let (group, before) = match &self.cut {
-            Some(cut) if cut.rows.len() == each => (cut.group, cut.rows.start),
-            _ => (each, 0),
-        };
-        let of_group = before + rows.start..before + rows.end;
-        let cut = Cut { group, rows: of_group, cols: self.cols, first_col: 0 };
-        Matrix { rows: count * rows.len(), cut: Some(cut), ..self.clone() }
-    }
-
-    /// These columns of all rows.
-    fn cols_of(&self, cols: Range<usize>) -> Matrix {
-        let cut = Cut { group: self.rows, rows: 0..self.rows, cols: self.cols, first_col: cols.start };
-        Matrix { cols: cols.len(), cut: Some(cut), ..self.clone() }
-    }
 }
 
 impl ModelFile {
@@ -171,9 +186,6 @@ impl ModelFile {
         if ranks == 0 || ranks > MOST_DEVICES {
             return Err(format!("there can be 1 to {MOST_DEVICES}"));
         }
-        if c.delta.is_some() {
-            return Err("layers that are gated delta nets run on one device".into());
-        }
         let shared = c.experts.and_then(|e| e.shared).unwrap_or(0);
         let counted = [
             (c.heads, "query heads"),
@@ -193,16 +205,30 @@ impl ModelFile {
         if c.vocab <= (ranks - 1) * head_rows(c, ranks) {
             return Err(format!("{} tokens are too few for a part of the head on each", c.vocab));
         }
-        for l in self.layers() {
-            for m in [Some(&l.attn_output), Some(&l.down), l.shared_down.as_ref()].into_iter().flatten() {
-                let (cols, block) = (m.cols / ranks, m.format.block_elems());
-                if !cols.is_multiple_of(block) {
-                    let (name, format, all) = (&m.name, m.format.name(), m.cols);
-                    let each = "columns a device, no multiple of the";
-                    return Err(format!("`{name}` has {all} columns, so {cols} {each} {block} of a block of {format}"));
-                }
-            }
+        let delta = c.delta.as_ref().map(|net| DeltaHeads::of(net, 0, ranks)).transpose()?;
+        self.layers().iter().try_for_each(|l| blocks_are_whole(l, delta.as_ref(), ranks))
+    }
+}
+
+/// Why columns of a layer cannot be divided, if some devices had parts of blocks.
+fn blocks_are_whole(l: &LayerTensors, delta: Option<&DeltaHeads>, ranks: usize) -> Result<(), String> {
+    for m in [Some(&l.attn_output), Some(&l.down), l.shared_down.as_ref()].into_iter().flatten() {
+        let (cols, block) = (m.cols / ranks, m.format.block_elems());
+        if !cols.is_multiple_of(block) {
+            let (name, format, all) = (&m.name, m.format.name(), m.cols);
+            let each = "columns a device, no multiple of the";
+            return Err(format!("`{name}` has {all} columns, so {cols} {each} {block} of a block of {format}"));
         }
-        Ok(())
+    }
+    let (m, values) = (&l.attn_output, delta.filter(|_| l.delta_conv.is_some()).map(DeltaHeads::values));
+    let block = m.format.block_elems();
+    // Those of a device may lie between those of others.
+    match values.into_iter().flat_map(|v| v.ranges().collect::<Vec<_>>()).find(|r| !r.len().is_multiple_of(block)) {
+        None => Ok(()),
+        Some(range) => {
+            let (name, format, cols) = (&m.name, m.format.name(), range.len());
+            let each = "columns side by side a device, no multiple of the";
+            Err(format!("`{name}` has {cols} {each} {block} of a block of {format}"))
+        }
     }
 }

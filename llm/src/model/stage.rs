@@ -21,15 +21,12 @@ impl ModelFile {
     /// What process `rank` of `ranks` has: a file with these layers, and with the numbers of a model that has no others.
     ///
     /// # Errors
-    /// [`ModelError::Stages`] for fewer layers than processes, and for models whose layers keep states.
+    /// [`ModelError::Stages`] for fewer layers than processes.
     pub fn stage(&self, rank: usize, ranks: usize) -> Result<ModelFile, ModelError> {
         let c = self.config();
         let refused = |reason: String| Err(ModelError::Stages { processes: ranks, reason });
         if ranks == 0 || ranks > c.layers {
             return refused(format!("each has a layer at least, and there are {}", c.layers));
-        }
-        if c.delta.is_some() {
-            return refused("layers that are gated delta nets run on one device".into());
         }
         if ranks == 1 {
             return Ok(self.clone());

@@ -1,5 +1,6 @@
 //! What a decoder has on a device of its model, and what its steps are told there: their columns, and how they attend.
 
+use super::runs::RunStages;
 use crate::decode::rope::RopeTables;
 use crate::decode::shape::Shape;
 use crate::decode::workspace::Workspace;
@@ -14,6 +15,8 @@ pub(super) struct Lane {
     pub tables: RopeTables,
     pub buffers: Workspace,
     pub stages: Stages,
+    /// Where the model has delta nets.
+    pub runs: Option<RunStages>,
 }
 
 /// Steps whose columns may be on their way to the device at once, so that several chunks of a prompt may be queued.

@@ -162,7 +162,7 @@ impl Decoder {
 
     fn mixed_shape(&self, parts: &[Part<'_>], tokens: usize, kv: KvType, predicted: usize) -> Shape {
         let shape = Shape::mixed(tokens, kv, predicted);
-        let shape = if self.run_stages.is_some() { shape.of_sequences(parts.len()) } else { shape };
+        let shape = if self.lead.runs.is_some() { shape.of_sequences(parts.len()) } else { shape };
         if !self.options.fast_prefill {
             return shape;
         }

@@ -77,8 +77,6 @@ pub struct Decoder {
     under_way: bool,
     samplers: Samplers,
     plan: Plan,
-    /// Where the model has delta nets.
-    run_stages: Option<RunStages>,
     next: Pinned<u32>,
     /// The tokens of the last step.
     tokens: Vec<u32>,
@@ -141,6 +139,7 @@ impl Decoder {
                 tables: RopeTables::new(&stream, model, positions)?,
                 buffers: Workspace::new(&stream, model.share(), extent(model, &options, columns), options.activations)?,
                 stages: Stages::new(device, columns, predicted)?,
+                runs: c.delta.as_ref().map(|_| RunStages::new(device, columns)).transpose()?,
                 stream,
             });
         }
@@ -158,7 +157,6 @@ impl Decoder {
             under_way: false,
             samplers: Samplers::new(device, predicted)?,
             plan,
-            run_stages: c.delta.as_ref().map(|_| RunStages::new(device, columns)).transpose()?,
             next: device.pinned(predicted)?,
             tokens: Vec::with_capacity(predicted),
             graphs: Graphs::default(),

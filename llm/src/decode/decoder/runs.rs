@@ -43,32 +43,38 @@ fn places(parts: &[(usize, usize)], columns: usize) -> (Vec<Run>, Run) {
     (runs, Run { first: first as u32, count: count as u32, last: last as u32, ..Run::default() })
 }
 
-impl RunStages {
-    /// Queues the runs of a step: of each part the sequence, its tokens, and how many of them, the last, are predicted from: none, one or
-    /// all.
-    pub fn queue<'s>(
-        &mut self,
-        stream: &Stream,
-        to: &mut DeltaBuffers,
-        shape: Shape,
-        parts: impl Iterator<Item = (&'s mut Sequence, usize, usize)>,
-    ) -> Result<(), Error> {
-        let (mut sequences, mut counts) = (Vec::new(), Vec::new());
-        for (sequence, count, predicted) in parts {
-            sequences.push(sequence);
-            counts.push((count, predicted));
-        }
-        let (mut runs, nobody) = places(&counts, shape.columns);
-        for (run, sequence) in runs.iter_mut().zip(sequences) {
-            *run = sequence.run(*run);
-        }
+/// The runs of a step on each of so many devices: of each part the sequence, its tokens, and how many of them, the last, are predicted
+/// from: none, one or all.
+pub(super) fn runs_of<'s>(
+    ranks: usize,
+    shape: Shape,
+    parts: impl Iterator<Item = (&'s mut Sequence, usize, usize)>,
+) -> Vec<Vec<Run>> {
+    let (mut sequences, mut counts) = (Vec::new(), Vec::new());
+    for (sequence, count, predicted) in parts {
+        sequences.push(sequence);
+        counts.push((count, predicted));
+    }
+    let (runs, nobody) = places(&counts, shape.columns);
+    let mut all = vec![Vec::with_capacity(shape.runs()); ranks];
+    for (columns, sequence) in runs.into_iter().zip(sequences) {
+        all.iter_mut().zip(sequence.runs(columns)).for_each(|(on, run)| on.push(run));
+    }
+    for on in &mut all {
         if nobody.count > 0 {
-            runs.push(nobody);
+            on.push(nobody);
         }
-        runs.resize(shape.runs(), Run::default());
+        on.resize(shape.runs(), Run::default());
+    }
+    all
+}
+
+impl RunStages {
+    /// Queues the runs of a step on a device.
+    pub fn queue(&mut self, stream: &Stream, to: &mut DeltaBuffers, runs: &[Run]) -> Result<(), Error> {
         let stage = &self.stages[self.next];
         self.next = (self.next + 1) % STAGES;
-        stage.with_mut(|cells| cells[..runs.len()].copy_from_slice(&runs))?;
+        stage.with_mut(|cells| cells[..runs.len()].copy_from_slice(runs))?;
         stream.write_pinned_part(stage, &mut to.runs[..runs.len()])
     }
 }

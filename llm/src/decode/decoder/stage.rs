@@ -2,23 +2,28 @@
 
 use super::Decoder;
 use super::lane::Run;
+use super::runs::runs_of;
 use crate::decode::DecodeError;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use gpu_kernels::state::Column;
-use warpsmith_runtime::Error;
 
 impl Decoder {
-    /// Queues the [runs](super::runs::RunStages::queue) of a step whose columns were staged. Nothing, where the model has no delta nets.
+    /// Queues the [runs](runs_of) of a step whose columns were staged, on each device. Nothing, where the model has no delta nets.
     pub(super) fn stage_runs<'s>(
         &mut self,
         shape: Shape,
         parts: impl Iterator<Item = (&'s mut Sequence, usize, usize)>,
-    ) -> Result<(), Error> {
-        match (&mut self.run_stages, &mut self.lead.buffers.delta) {
-            (Some(stages), Some(buffers)) => stages.queue(&self.lead.stream, buffers, shape, parts),
-            _ => Ok(()),
+    ) -> Result<(), DecodeError> {
+        if self.lead.runs.is_none() {
+            return Ok(());
         }
+        let runs = runs_of(self.model.ranks(), shape, parts);
+        let failed = self.lanes_mut().zip(&runs).enumerate().find_map(|(rank, (lane, runs))| {
+            let (Some(stages), Some(buffers)) = (&mut lane.runs, &mut lane.buffers.delta) else { return None };
+            stages.queue(&lane.stream, buffers, runs).err().map(|source| (rank, source))
+        });
+        failed.map_or(Ok(()), |(rank, source)| Err(self.of_rank(rank, source)))
     }
 
     /// What each device is told.

@@ -1,21 +1,24 @@
-//! The states of one sequence, in two places that take turns.
+//! The states of one sequence, in two places that take turns, on each device of its model.
 
 use super::super::weights::padded;
 use super::net_of;
-use crate::model::Config;
+use crate::decode::model::Model;
+use crate::model::Pieces;
 use gpu_kernels::delta::{FRESH, Run};
 use warpsmith_device::DeviceAddress;
-use warpsmith_runtime::{Buffer, Device, Error, Stream};
+use warpsmith_runtime::{Buffer, Device, Error};
 
-/// Elements of the states of all layers.
+/// Elements of the states of all layers on each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatesShape(usize);
 
 impl StatesShape {
-    /// Those of a model, if it has any; `None` as well where no address can hold them, which is found when weights are uploaded.
-    pub fn of(c: &Config) -> Option<StatesShape> {
-        let layer = net_of(c, 0)?.layer_len();
-        c.recurrent_layers().checked_mul(layer).filter(|n| *n > 0 && *n < 1 << 58).map(StatesShape)
+    /// Those of a model, if it has any; of none on this device, where other processes have the layers, which go back and forth together.
+    /// `None` as well where no address can hold them, which is found when weights are uploaded.
+    pub fn of(model: &Model) -> Option<StatesShape> {
+        let c = model.share();
+        let layer = net_of(c, 0).filter(|_| model.config().recurrent_layers() > 0)?.layer_len();
+        c.recurrent_layers().checked_mul(layer).filter(|n| *n < 1 << 58).map(StatesShape)
     }
 
     /// Bytes of device memory that a sequence takes for them, in both places.
@@ -26,7 +29,8 @@ impl StatesShape {
 
 /// See the [module](super).
 pub struct States {
-    places: [Buffer<f32>; 2],
+    /// On each device.
+    places: Vec<[Buffer<f32>; 2]>,
     /// The place that holds the states behind the first `length` positions.
     current: usize,
     length: usize,
@@ -36,11 +40,25 @@ pub struct States {
     ahead: usize,
 }
 
+/// Which parts of the states of all heads each device has.
+fn parts_of(model: &Model) -> Vec<Pieces> {
+    let (c, ranks) = (model.config(), model.ranks());
+    // Of what other processes have nothing is here.
+    let all = |shape: StatesShape| Pieces::one(0..shape.0);
+    let of = |rank| match ranks {
+        1 => StatesShape::of(model).map(all),
+        _ => c.delta_heads(rank, ranks).map(|heads| heads.states(c.recurrent_layers())),
+    };
+    (0..ranks).map(|rank| of(rank).unwrap_or_default()).collect()
+}
+
 impl States {
-    /// Behind no position.
-    pub fn new(device: &Device, shape: StatesShape) -> Result<States, Error> {
-        let places = [device.alloc(shape.0)?, device.alloc(shape.0)?];
-        Ok(States { places, current: 0, length: 0, before: None, ahead: 0 })
+    /// Behind no position, if the model has any.
+    pub fn new(model: &Model) -> Result<Option<States>, Error> {
+        let Some(StatesShape(len)) = StatesShape::of(model) else { return Ok(None) };
+        let on = |device: &Device| Ok::<_, Error>([device.alloc(len)?, device.alloc(len)?]);
+        let places = model.devices().map(on).collect::<Result<_, _>>()?;
+        Ok(Some(States { places, current: 0, length: 0, before: None, ahead: 0 }))
     }
 
     /// Positions that the states are behind.
@@ -49,41 +67,60 @@ impl States {
     }
 
     /// The same states in memory of their own.
-    pub fn copy(&self, device: &Device, stream: &Stream) -> Result<States, Error> {
-        let from = &self.places[self.current];
-        let mut copy = States { length: self.length, ..States::new(device, StatesShape(from.len()))? };
+    pub fn copy(&self, model: &Model) -> Result<Option<States>, Error> {
+        let Some(mut copy) = States::new(model)? else { return Ok(None) };
+        copy.length = self.length;
         if self.length > 0 {
-            stream.copy(from, &mut copy.places[0])?;
+            for ((from, to), rank) in self.places.iter().zip(&mut copy.places).zip(model.all_ranks()) {
+                rank.stream.copy(&from[self.current], &mut to[0])?;
+            }
+            model.all_ranks().try_for_each(|rank| rank.stream.synchronize())?;
         }
-        Ok(copy)
+        Ok(Some(copy))
     }
 
-    /// The bits of the states; of no position none.
-    pub fn read(&self, stream: &Stream) -> Result<Vec<u32>, Error> {
+    /// The bits of the states of all heads of the model; of no position none.
+    pub fn read(&self, model: &Model) -> Result<Vec<u32>, Error> {
         if self.length == 0 {
             return Ok(Vec::new());
         }
-        Ok(stream.read(&self.places[self.current])?.into_iter().map(f32::to_bits).collect())
+        let parts = parts_of(model);
+        let mut all = vec![0; parts.iter().map(Pieces::end).max().unwrap_or(0)];
+        for ((on, part), rank) in self.places.iter().zip(&parts).zip(model.all_ranks()) {
+            let values = rank.stream.read(&on[self.current])?;
+            let mut values = values.into_iter().map(f32::to_bits);
+            for range in part.ranges() {
+                all[range].iter_mut().zip(&mut values).for_each(|(to, value)| *to = value);
+            }
+        }
+        Ok(all)
     }
 
     /// Takes states that were [read](Self::read), of so many positions.
-    pub fn write(&mut self, length: usize, bits: &[u32], stream: &Stream) -> Result<(), Error> {
+    pub fn write(&mut self, length: usize, bits: &[u32], model: &Model) -> Result<(), Error> {
         (self.current, self.length, self.before, self.ahead) = (0, 0, None, 0);
-        if length > 0 && bits.len() == self.places[0].len() {
-            let values: Vec<f32> = bits.iter().map(|b| f32::from_bits(*b)).collect();
-            stream.write(&mut self.places[0], &values)?;
-            self.length = length;
+        let parts = parts_of(model);
+        if length == 0 || parts.iter().any(|part| part.end() > bits.len()) {
+            return Ok(());
         }
+        for ((on, part), rank) in self.places.iter_mut().zip(&parts).zip(model.all_ranks()) {
+            let values: Vec<f32> = part.gather(bits).into_iter().map(f32::from_bits).collect();
+            rank.stream.write(&mut on[0], &values)?;
+        }
+        self.length = length;
         Ok(())
     }
 
-    /// The places of the next step, which is launched behind those that were.
-    pub fn next(&mut self, columns: Run) -> Run {
+    /// The places of the next step on each device, which is launched behind those that were.
+    pub fn next(&mut self, columns: Run) -> impl Iterator<Item = Run> + '_ {
         let from = (self.current + self.ahead) % 2;
         let flags = if self.length == 0 && self.ahead == 0 { FRESH } else { 0 };
         self.ahead += 1;
-        let address = |place: usize| self.places.get(place).map_or(DeviceAddress::NULL, |p| p.address());
-        Run { from: address(from), to: address(1 - from), flags, ..columns }
+        let run = move |on: &[Buffer<f32>; 2]| {
+            let address = |place: usize| on.get(place).map_or(DeviceAddress::NULL, |p| p.address());
+            Run { from: address(from), to: address(1 - from), flags, ..columns }
+        };
+        self.places.iter().map(run)
     }
 
     /// The first `steps` of those that were launched are behind `length` positions.

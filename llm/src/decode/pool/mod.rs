@@ -191,7 +191,7 @@ impl Pool {
     /// The same beside the states of so many sequences in it, which those have whose layers are
     /// [delta nets](crate::model::DeltaNets).
     pub fn positions_beside(model: &Model, bytes: u64, sequences: usize, options: PoolOptions) -> usize {
-        let states = StatesShape::of(model.config()).map_or(0, StatesShape::bytes).saturating_mul(sequences as u64);
+        let states = StatesShape::of(model).map_or(0, StatesShape::bytes).saturating_mul(sequences as u64);
         Pool::positions_in(model, bytes.saturating_sub(states), options)
     }
 
