@@ -461,6 +461,8 @@ pub enum AllocationKind {
     Registered,
     /// A variable of a module.
     Variable,
+    /// Another process's, by `cuIpcOpenMemHandle`.
+    Interprocess,
 }
 
 /// What ended before memory was freed.

@@ -1,7 +1,8 @@
 //! Which operations of the host program have used which bytes of device memory: launches, copies, fills, frees.
 //!
 //! Threads of one launch race under the memory model of the device. Two operations race if they use the same
-//! bytes, one of them writes, and nothing on the host orders them: no stream, event, graph edge or synchronisation.
+//! bytes, one of them writes, and nothing on the host orders them: no stream, event, graph edge or synchronisation. Memory that
+//! other processes have mapped is left out: what orders operations on it may lead through them.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -328,7 +329,7 @@ impl CheckedMemory for Memory {
     }
 
     fn touch(&self, address: u64, bytes: u64, write: bool, ordering: &Ordering<'_>) -> Vec<Finding> {
-        let Some(ledger) = Ledger::of(self) else { return Vec::new() };
+        let Some(ledger) = Ledger::of(self).filter(|_| !self.is_interprocess_at(address)) else { return Vec::new() };
         let name = ordering.name.to_string();
         let kind = SiteKind::Use { writes: write, kernel: None, operation: name.clone(), earlier: false };
         let touch = Arc::new(Touch { op: ordering.op, name, write, tag: None, site: Site::nowhere(kind) });
@@ -402,6 +403,9 @@ fn clashing(
     let mut findings: Vec<Finding> = Vec::new();
     let mut known: Index<(u32, bool, *const Touch)> = Index::default();
     for &(write, from, to, place) in uses {
+        if memory.is_interprocess_at(from) {
+            continue;
+        }
         let touch = touches.entry((place.0, write)).or_insert_with(|| {
             Arc::new(Touch { op: ordering.op, name: ordering.name.to_string(), write, tag, site: site(place, write) })
         });

@@ -76,7 +76,7 @@ pub use fault::{
 };
 pub use launch::{Ended, Instance, Launch, Machine, MachineConfig, Progress, Start, Waiting};
 pub use load::LoadOptions;
-pub use memory::{AllocationInfo, Memory, MemoryError, Nearest, Origin, POISON};
+pub use memory::{AllocationInfo, Interprocess, Memory, MemoryError, Nearest, Origin, POISON};
 pub use module::{KernelInfo, LoadError, Module, ParamInfo};
 pub use note::Class;
 pub use source::Frame;

@@ -159,6 +159,7 @@ fn of_memory() -> Vec<Defect> {
         AllocationKind::Pinned,
         AllocationKind::Registered,
         AllocationKind::Variable,
+        AllocationKind::Interprocess,
     ];
     let variable = |offset| Variable { name: "tile".into(), offset, bytes: 32 };
     let decided = decides.into_iter().zip(undefined.into_iter().cycle());
@@ -196,6 +197,7 @@ fn reasons() -> Vec<Reason> {
         Reason::Calls { depth: 9, local: 10, limits: (8, 12) },
         Reason::Alloca { bytes: 1, most: 2, used: 3 },
         Reason::StackRestore { value: 5 },
+        Reason::Wide,
         Reason::NoLibrary,
         Reason::Free { address: 6 },
         Reason::Printf { address: 7 },

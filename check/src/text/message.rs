@@ -198,6 +198,7 @@ impl std::fmt::Display for AllocationKind {
             AllocationKind::Pinned => "pinned memory",
             AllocationKind::Registered => "registered memory",
             AllocationKind::Variable => "a variable",
+            AllocationKind::Interprocess => "memory of another process",
         })
     }
 }

@@ -1,13 +1,13 @@
 //! Atomic read-modify-write operations.
 //!
 //! One block at a time reaches atomics that other blocks could see (see `launch`), so each lane's
-//! operation is an ordinary read and write, in lane order; but reductions that commute run on all cores at once. A vector of
-//! operations is one operation an element.
+//! operation is an ordinary read and write, in lane order; but reductions that commute run on all cores at once, and where other
+//! processes may have memory mapped, all are atomic operations of the CPU. A vector of operations is one operation an element.
 //!
 //! **Where addresses are.** Row `op.a` plus `op.imm`, read as the list ([`Atomic`]) says. Operands: rows `op.b` and, for `cas`,
 //! `op.c`; the old value goes to row `op.d`.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::bounds::{Place, refuse};
 use super::element::Elem;
@@ -18,7 +18,7 @@ use super::layout::SHARED_WINDOW;
 use super::space::{Global, Shared, Space, place_of};
 use super::words::{Atomic, Via, Words};
 use super::{Cx, Flow, Op, OpFn};
-use crate::fault::AccessKind;
+use crate::fault::{AccessKind, FaultKind, Reason};
 use crate::ptx::ast::Type;
 
 /// How the address operand is to be read.
@@ -48,20 +48,29 @@ pub unsafe fn address(cx: &Cx, op: &Op, lane: usize) -> (Place, u64) {
     }
 }
 
-/// A reduction while other cores do theirs: lowering lets only kernels run so whose reductions have 32 or 64 bits, commute,
-/// and give no result.
-unsafe fn together<E: Elem>(p: *mut u8, key: u64, f: impl Fn(E) -> E) {
-    // SAFETY: the caller's range is inside an allocation and aligned; all cores reach it atomically, or race as on a GPU.
-    unsafe {
-        if size_of::<E>() == 8 {
-            let cell = AtomicU64::from_ptr(p.cast());
-            let next = |old: u64| Some(f(E::of(old ^ key)).raw() ^ key);
-            let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        } else {
-            let cell = AtomicU32::from_ptr(p.cast());
-            let next = |old: u32| Some(f(E::of(u64::from(old ^ key as u32))).raw() as u32 ^ key as u32);
-            let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        }
+/// Replaces the element at `p` by `f` of it, while others do the same: other cores of this process, which does so only for
+/// reductions that commute and give no result (lowering sees to that), and other processes. Gives the old one and the new one.
+///
+/// # Safety
+/// The element is inside an allocation and aligned; who else reaches it does so atomically, or races as on a GPU.
+pub(super) unsafe fn together<E: Elem>(p: *mut u8, key: u64, order: Ordering, f: impl Fn(E) -> E) -> (E, E) {
+    let read = if order == Ordering::Relaxed { order } else { Ordering::Acquire };
+    macro_rules! replace {
+        ($t:ty, $cell:ty) => {{
+            let key = key as $t;
+            let next = |old: $t| f(E::of((old ^ key).into())).raw() as $t;
+            // SAFETY: by the contract.
+            let cell = unsafe { <$cell>::from_ptr(p.cast()) };
+            // It always goes through: `next` always gives something.
+            let (Ok(old) | Err(old)) = cell.try_update(order, read, |old| Some(next(old) ^ key));
+            (E::of((old ^ key).into()), E::of(next(old).into()))
+        }};
+    }
+    match size_of::<E>() {
+        1 => replace!(u8, AtomicU8),
+        2 => replace!(u16, AtomicU16),
+        4 => replace!(u32, AtomicU32),
+        _ => replace!(u64, AtomicU64),
     }
 }
 
@@ -87,9 +96,14 @@ fn atomic<E: Elem, F: Fn(E, E, E, bool) -> E + Copy>(_: F) -> OpFn {
                     _ => None,
                 };
                 let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, bytes, AccessKind::Atomic) };
-                if cx.parallel && place == Place::Global {
-                    together(p, key, |old: E| f(old, lane_of::<E>(cx.src(op.b), lane), old, true));
-                    cx.progress += 1;
+                if (cx.parallel || cx.interprocess) && place == Place::Global {
+                    let (b, c) = (lane_of::<E>(cx.src(op.b), lane), lane_of::<E>(cx.src(op.c), lane));
+                    let order = if cx.interprocess { Ordering::AcqRel } else { Ordering::Relaxed };
+                    let (old, new) = together(p, key, order, |old: E| f(old, b, c, true));
+                    cx.progress += u64::from(new.raw() != old.raw());
+                    if result {
+                        set_lane(cx.dst(op.d), lane, old);
+                    }
                     continue;
                 }
                 let p = p.cast::<E>();
@@ -137,6 +151,54 @@ fn pair_extreme<T: Half>(a: u32, b: u32, max: bool) -> u32 {
     u32::from(half_extreme::<T>(a as u16, b as u16, max)) | u32::from(high) << 16
 }
 
+/// Stores `new` at `p` if `old` is there; gives what was there, low word first.
+///
+/// # Safety
+/// As for [`together`], of 16 bytes; the CPU has `cmpxchg16b`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn exchange128(p: *mut [u64; 2], old: [u64; 2], new: [u64; 2]) -> [u64; 2] {
+    let [mut low, mut high] = old;
+    // SAFETY: by the contract. RBX, which the compiler keeps for itself, is as it was.
+    unsafe {
+        std::arch::asm!(
+            "xchg rbx, {new}",
+            "lock cmpxchg16b xmmword ptr [{p}]",
+            "mov rbx, {new}",
+            p = in(reg) p,
+            new = inout(reg) new[0] => _,
+            in("rcx") new[1],
+            inout("rax") low,
+            inout("rdx") high,
+            options(nostack),
+        );
+    }
+    [low, high]
+}
+
+/// [`together`] with 128 bits; `None` if the CPU cannot.
+///
+/// # Safety
+/// As for [`together`].
+unsafe fn together128(p: *mut [u64; 2], key: u64, f: impl Fn([u64; 2]) -> [u64; 2]) -> Option<([u64; 2], [u64; 2])> {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("cmpxchg16b") {
+        let flip = |words: [u64; 2]| words.map(|w| w ^ key);
+        // A first guess; the exchange says what is there.
+        let mut stored = [0; 2];
+        loop {
+            let (old, new) = (flip(stored), f(flip(stored)));
+            // SAFETY: the CPU has the instruction; the rest by the contract.
+            let found = unsafe { exchange128(p, stored, flip(new)) };
+            if found == stored {
+                return Some((old, new));
+            }
+            stored = found;
+        }
+    }
+    let _ = (p, key, f);
+    None
+}
+
 /// `atom.cas.b128` and `atom.exch.b128`: `imm` is the offset, the rows of the list are those of D, B and C, two of 64 bits each.
 pub unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
     cx.sync_seen = true;
@@ -154,18 +216,27 @@ pub unsafe fn atomic128(cx: &mut Cx, op: &Op) -> Flow {
             };
             let Some((p, key)) = found else { return refuse(cx, op, place, lane, at, 16, AccessKind::Atomic) };
             let p = p.cast::<[u64; 2]>();
-            let old = p.read_unaligned().map(|w| w ^ key);
             // Behind the result's halves.
             let get = |i: usize| [0, 1].map(|j| lane_of::<u64>(cx.src(Atomic::row(cx, op, i + j)), lane));
-            let new = match cas {
+            let replace = |old: [u64; 2]| match cas {
                 false => get(2),
                 true if old == get(2) => get(4),
                 true => old,
             };
-            if new != old {
-                p.write_unaligned(new.map(|w| w ^ key));
-                cx.progress += 1;
-            }
+            let (old, new) = if cx.interprocess && place == Place::Global {
+                let Some(both) = together128(p, key, replace) else {
+                    return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, Some(Reason::Wide));
+                };
+                both
+            } else {
+                let old = p.read_unaligned().map(|w| w ^ key);
+                let new = replace(old);
+                if new != old {
+                    p.write_unaligned(new.map(|w| w ^ key));
+                }
+                (old, new)
+            };
+            cx.progress += u64::from(new != old);
             if result {
                 set_lane::<u64>(cx.dst(Atomic::row(cx, op, 0)), lane, old[0]);
                 set_lane::<u64>(cx.dst(Atomic::row(cx, op, 1)), lane, old[1]);
@@ -203,6 +274,25 @@ impl Reduce {
 
     pub fn code(self) -> u32 {
         self.0
+    }
+}
+
+/// Reduces `values`, elements of `size` bytes, into those at `to`, while other processes do the same.
+///
+/// # Safety
+/// As for [`together`], of all elements.
+pub(super) unsafe fn reduce_together(how: Reduce, size: usize, to: *mut u8, key: u64, values: &[u8]) {
+    for (i, value) in values.chunks_exact(size).enumerate() {
+        let value = value.iter().rev().fold(0u64, |w, &b| w << 8 | u64::from(b));
+        // SAFETY: by the contract.
+        unsafe {
+            let p = to.add(i * size);
+            match size {
+                2 => drop(together(p, key, Ordering::AcqRel, |old: u16| reduce(how, old.into(), value) as u16)),
+                4 => drop(together(p, key, Ordering::AcqRel, |old: u32| reduce(how, old.into(), value) as u32)),
+                _ => drop(together(p, key, Ordering::AcqRel, |old: u64| reduce(how, old, value))),
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! **Where addresses are.** In rows `op.a` and `op.b`, read as the list ([`Bulk`]) says. Bytes: row `op.c`, of 32 bits.
 
-use super::atom::{Reduce, reduce, via};
+use super::atom::{Reduce, reduce, reduce_together, via};
 use super::bounds::{Place, refuse_aligned};
 use super::lanes::{lane_of, lanes_of};
 use super::layout::SHARED_WINDOW;
@@ -111,14 +111,19 @@ pub unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
                 let Some((to, to_key)) = range::<true>(cx, list.to.site, to_at, bytes) else {
                     return refuse_range(cx, op, lane, to_at, bytes);
                 };
-                if list.reduction != NO_REDUCTION {
-                    let mut old = vec![0u8; data.len()];
-                    to.copy_to_nonoverlapping(old.as_mut_ptr(), old.len());
-                    old.iter_mut().for_each(|b| *b ^= to_key as u8);
-                    combine(Reduce::of(list.reduction), list.element as usize, &old, &mut data);
+                let (reduces, element) = (list.reduction != NO_REDUCTION, list.element as usize);
+                if reduces && cx.interprocess && to_at.0 == Place::Global {
+                    reduce_together(Reduce::of(list.reduction), element, to, to_key, &data);
+                } else {
+                    if reduces {
+                        let mut old = vec![0u8; data.len()];
+                        to.copy_to_nonoverlapping(old.as_mut_ptr(), old.len());
+                        old.iter_mut().for_each(|b| *b ^= to_key as u8);
+                        combine(Reduce::of(list.reduction), element, &old, &mut data);
+                    }
+                    data.iter_mut().for_each(|b| *b ^= to_key as u8);
+                    to.copy_from_nonoverlapping(data.as_ptr(), data.len());
                 }
-                data.iter_mut().for_each(|b| *b ^= to_key as u8);
-                to.copy_from_nonoverlapping(data.as_ptr(), data.len());
             }
             for (place, at, store) in [(from_at.0, from_at.1, false), (to_at.0, to_at.1, true)] {
                 let c = &mut cx.counters;

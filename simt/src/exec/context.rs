@@ -129,6 +129,8 @@ pub struct Cx {
     pub sync_seen: bool,
     /// Other blocks run at the same time, on other cores.
     pub parallel: bool,
+    /// Kernels may reach memory that other processes use at the same time.
+    pub interprocess: bool,
     /// Blocks before this one may still run: it has to stop where it would talk to others.
     pub early: bool,
     /// Changes with everything that another warp could notice.
@@ -206,6 +208,7 @@ impl Cx {
             spins: 0,
             sync_seen: false,
             parallel: false,
+            interprocess: false,
             early: false,
             progress: 0,
             executed: 0,

@@ -104,6 +104,14 @@ pub(crate) unsafe fn nop(_: &mut Cx, _: &Op) -> Flow {
     Flow::Next
 }
 
+/// A fence beyond the block: what other processes see, too.
+pub(crate) unsafe fn fence(cx: &mut Cx, _: &Op) -> Flow {
+    if cx.interprocess {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+    Flow::Next
+}
+
 /// Notes that the split does what a spin loop would: a volatile, relaxed or acquiring load, a sleep.
 pub(crate) unsafe fn note_sync(cx: &mut Cx, _: &Op) -> Flow {
     cx.sync_seen = true;

@@ -9,7 +9,7 @@ use std::array::from_fn;
 
 use super::bounds::refuse;
 use super::element::Elem;
-use super::lanes::{lane_of, lanes_of, set_lane, simd};
+use super::lanes::{lane_of, lanes_of, set_lane};
 use super::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::local::{LocalAddress, load_local, store_local};
 #[cfg(target_arch = "x86_64")]
@@ -184,7 +184,7 @@ unsafe fn store_mixed<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, o
 
 /// A load from the kernel's parameters; `a` is an address row unless `fixed`.
 #[inline(never)]
-unsafe fn load_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, fixed: bool, offset: u64) -> Flow {
+pub(super) unsafe fn load_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op, fixed: bool, offset: u64) -> Flow {
     let bytes = (N * size_of::<E>()) as u64;
     // SAFETY: the contract of handlers; every address is checked before it is used.
     unsafe {
@@ -251,7 +251,7 @@ macro_rules! generic {
 
 /// A store to the kernel's parameters: they cannot be written.
 #[cold]
-unsafe fn store_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op) -> Flow {
+pub(super) unsafe fn store_param<E: Elem, const N: usize>(cx: &mut Cx, op: &Op) -> Flow {
     let bytes = (N * size_of::<E>()) as u64;
     let lane = cx.active.trailing_zeros() as usize & 31;
     // SAFETY: the contract of handlers: `a` is a row of 64 bits.
@@ -276,7 +276,7 @@ const PATTERNS: bool = cfg!(not(target_arch = "x86_64"));
 macro_rules! compiled {
     ($portable:ident, $fast:ident, $direct:ident, $mixed:ident) => {
         #[inline(never)]
-        unsafe fn $portable<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+        pub(super) unsafe fn $portable<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
             // SAFETY: the contract of handlers.
             unsafe {
                 if PATTERNS { $direct::<S, E, N, false>(cx, op, offset) } else { $mixed::<S, E, N>(cx, op, offset) }
@@ -286,7 +286,7 @@ macro_rules! compiled {
         #[cfg(target_arch = "x86_64")]
         #[inline(never)]
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-        unsafe fn $fast<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
+        pub(super) unsafe fn $fast<S: Space, E: Elem, const N: usize>(cx: &mut Cx, op: &Op, offset: u64) -> Flow {
             // SAFETY: the contract of handlers.
             unsafe { $direct::<S, E, N, true>(cx, op, offset) }
         }
@@ -311,7 +311,7 @@ macro_rules! access {
             unsafe { $body }
         }
         #[cfg(target_arch = "x86_64")]
-        let chosen: OpFn = if simd() { fast::<$E, $N> } else { plain::<$E, $N> };
+        let chosen: OpFn = if crate::exec::lanes::simd() { fast::<$E, $N> } else { plain::<$E, $N> };
         #[cfg(not(target_arch = "x86_64"))]
         let chosen: OpFn = plain::<$E, $N>;
         chosen
@@ -330,7 +330,7 @@ macro_rules! simple {
     }};
 }
 
-fn load_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
+pub(super) fn load_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
     use LocalAddress::{Frame, Register32, Register64};
     Some(match (space, via) {
         (ast::Space::Global | ast::Space::Const, Via::Register64) => {
@@ -358,7 +358,7 @@ fn load_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn>
     })
 }
 
-fn store_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
+pub(super) fn store_of<E: Elem, const N: usize>(space: ast::Space, via: Via) -> Option<OpFn> {
     use LocalAddress::{Frame, Register32, Register64};
     Some(match (space, via) {
         (ast::Space::Global, Via::Register64) => {
@@ -404,6 +404,8 @@ macro_rules! shapes {
         }
     };
 }
+
+pub(super) use {access, generic, shapes};
 
 /// The handler of a load of `count` elements of `size` bytes.
 pub(crate) fn load_handler(space: ast::Space, via: Via, size: u32, count: u32) -> Option<OpFn> {

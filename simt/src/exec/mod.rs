@@ -51,6 +51,7 @@ pub(crate) mod services;
 pub(crate) mod soft;
 pub(crate) mod space;
 pub(crate) mod stack;
+pub(crate) mod strong;
 pub(crate) mod tensor;
 pub(crate) mod truth;
 #[cfg(target_arch = "x86_64")]

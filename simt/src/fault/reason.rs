@@ -79,6 +79,8 @@ pub enum Reason {
         /// The value.
         value: u64,
     },
+    /// An atomic operation of 128 bits on memory that other processes may use, on a CPU that has none.
+    Wide,
     /// A function of the device's library is called, and the device has none.
     NoLibrary,
     /// `free` of what is no block of the device's heap.
@@ -231,6 +233,9 @@ impl fmt::Display for Reason {
                 write!(f, "alloca of {bytes} bytes; a thread has {most}, of which {used} are in use")
             }
             Reason::StackRestore { value } => write!(f, "stackrestore of {value:#x}, which no stacksave gave"),
+            Reason::Wide => f.write_str(
+                "the CPU has no atomic operation of 128 bits, which memory that other processes may use needs",
+            ),
             Reason::NoLibrary => f.write_str("the device provides no functions"),
             Reason::Free { address } => {
                 write!(f, "free({address:#x}) of what is no block of the device's heap, or no longer")

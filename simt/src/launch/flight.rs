@@ -12,6 +12,7 @@ use super::start::{Launch, Launching, Start};
 use crate::counters::Counters;
 use crate::exec::Site;
 use crate::fault::{Fault, Stuck};
+use crate::memory::{Entry, lookup};
 use crate::observer::Observer;
 use crate::program::Overlap;
 
@@ -184,6 +185,7 @@ impl Waiting {
     pub fn resume(mut self: Box<Self>, machine: &Machine) -> Progress {
         let cx = &mut self.flight.worker.cx;
         cx.memory = machine.memory.snapshot();
+        cx.interprocess = machine.memory.is_interprocess();
         // Cached places may be those of what is gone.
         cx.sites.fill(Site::EMPTY);
         cx.observe(|o, _| o.allocations_changed());
@@ -234,6 +236,12 @@ impl Waiting {
     pub fn sees_host(&self) -> bool {
         let sites = &self.flight.worker.cx.sites;
         !self.looked || sites.iter().any(|s| s.size != 0 && s.key == 0)
+    }
+
+    /// Whether it looks at memory that another process may still write.
+    pub fn sees_others(&self) -> bool {
+        let cx = &self.flight.worker.cx;
+        cx.sites.iter().any(|s| s.size != 0 && lookup(&cx.memory, s.base).is_some_and(Entry::has_others))
     }
 
     /// Who waits where, in words: a line for each group of lanes.

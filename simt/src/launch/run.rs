@@ -99,6 +99,7 @@ impl Run<'_> {
         cx.lists = program.lists.as_ptr();
         cx.weights = program.weights.as_ptr();
         cx.memory = self.memory.clone();
+        cx.interprocess = self.machine.memory.is_interprocess();
         cx.sites.clear();
         cx.sites.resize(program.sites as usize, Site::EMPTY);
         cx.params = self.params.as_ptr();

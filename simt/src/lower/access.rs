@@ -9,7 +9,7 @@ use super::proto::{Builder, Lowered};
 use crate::exec::cvt::{self, Extend};
 use crate::exec::mem::{self, Via as Row};
 use crate::exec::words::{Atomic, Plain, Via, Words};
-use crate::exec::{OpFn, atom, control, fill};
+use crate::exec::{OpFn, atom, control, fill, strong};
 use crate::note::{Access, Does, Role, Scope, Taint};
 use crate::program::{Const, Overlap};
 use crate::ptx::ast::{Base, Instruction, Operand, Space, Type};
@@ -202,7 +202,8 @@ impl Builder<'_> {
         // 128 bits are two elements of 64.
         let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (ty.bits() / 8, count) };
         let address = self.address(address, space)?;
-        let f = mem::load_handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
+        let handler = if ordered.order.strong() { strong::load_handler } else { mem::load_handler };
+        let f = handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
         let f = f.ok_or_else(|| unsupported("this access"))?;
         self.note(ordered, space);
         let mut rows = Vec::with_capacity(count as usize);
@@ -253,7 +254,8 @@ impl Builder<'_> {
         };
         let address = self.address(address, space)?;
         let (size, items) = if ty == Type::B128 { (8, 2 * count) } else { (ty.bits() / 8, count) };
-        let f = mem::store_handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
+        let handler = if ordered.order.strong() { strong::store_handler } else { mem::store_handler };
+        let f = handler(address.space, address.via, size, items).filter(|_| ty != Type::B128 || count == 1);
         let f = f.ok_or_else(|| unsupported("this access"))?;
         self.note(ordered, space);
         let mut rows = Vec::with_capacity(count as usize);
@@ -478,7 +480,8 @@ impl Builder<'_> {
         if !block_only {
             self.talk();
         }
-        self.nop(Facts::fence(i));
+        // Those of a proxy order what other processes do as well.
+        self.push(if block_only { control::nop } else { control::fence }, Facts::fence(i));
         Ok(())
     }
 }

@@ -31,13 +31,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::shadow::Shadow;
 
 mod error;
+mod interprocess;
 mod observer;
 mod table;
 
 pub use error::MemoryError;
+pub use interprocess::Interprocess;
+use interprocess::MOVING;
 pub use observer::MemoryObserver;
 pub use table::{AllocationInfo, Entry, Nearest, Snapshot, lookup};
-use table::{Backing, State, describe, nearest};
+use table::{Backing, State, Storage, describe, nearest};
 
 /// The byte that fresh memory reads as.
 pub const POISON: u8 = 0xA5;
@@ -79,11 +82,47 @@ pub struct Memory {
 struct Shared {
     state: Mutex<State>,
     observer: OnceLock<Box<dyn MemoryObserver>>,
+    /// Some of it is, or was, mapped by other processes.
+    interprocess: AtomicBool,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.guests != 0 {
+            while let Some(at) = state.live.iter().position(Entry::is_freed_elsewhere) {
+                self.drop_guest(&mut state, at);
+            }
+        }
+        state
+    }
+
+    fn is_interprocess(&self) -> bool {
+        self.interprocess.load(Ordering::Acquire)
+    }
+
+    fn mark_interprocess(&self) {
+        self.interprocess.store(true, Ordering::Release);
+    }
+
+    /// Forgets another process's memory.
+    fn drop_guest(&self, state: &mut State, at: usize) {
+        state.guests -= 1;
+        self.removed(state, at);
+    }
+
+    /// Takes an allocation out of the table.
+    fn removed(&self, state: &mut State, at: usize) -> AllocationInfo {
+        let entry = Arc::make_mut(&mut state.live).remove(at);
+        if let Some(observer) = self.observer.get() {
+            observer.freed(entry.base, entry.base.saturating_add(entry.size));
+        }
+        if state.freed.len() == REMEMBERED {
+            state.freed.pop_front();
+        }
+        let gone = AllocationInfo { base: entry.base, size: entry.size };
+        state.freed.push_back(gone);
+        gone
     }
 }
 
@@ -100,7 +139,7 @@ impl Memory {
         Memory {
             total,
             end: next + RANGE,
-            shared: Arc::new(Shared { state, observer: OnceLock::new() }),
+            shared: Arc::new(Shared { state, ..Shared::default() }),
             peers: Mutex::default(),
             tracking: AtomicBool::new(false),
             reusing: AtomicBool::new(false),
@@ -157,7 +196,7 @@ impl Memory {
 
     /// The peer whose allocation holds `address`, unless it is one here.
     fn home(&self, address: u64) -> Option<Arc<Shared>> {
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.peers();
         if peers.is_empty() || lookup(&self.state().live, address).is_some() {
             return None;
         }
@@ -173,6 +212,10 @@ impl Memory {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state()
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Vec<Arc<Shared>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Allocates `bytes` poisoned bytes at a multiple of `align` (at least 256).
@@ -200,7 +243,7 @@ impl Memory {
         let Some(layout) = layout else { return Err(full) };
         // SAFETY: the layout has a size of at least 512 bytes.
         let Some(host) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { return Err(full) };
-        let mut backing = Backing { host, layout: Some(layout), shadow: None };
+        let mut backing = Backing { host, storage: Storage::Heap(layout), shadow: None };
         if self.tracking.load(Ordering::Relaxed) {
             backing.shadow = Some(Shadow::new(bytes).ok_or(full)?);
         }
@@ -222,23 +265,16 @@ impl Memory {
     pub fn free(&self, base: u64) -> Result<(), MemoryError> {
         let mut state = self.state();
         let found = state.live.binary_search_by_key(&base, |e| e.base);
-        let found = found.ok().filter(|&i| state.live[i].key == POISON_KEY);
+        let found = found.ok().filter(|&i| state.live[i].key == POISON_KEY && !state.live[i].is_guest());
         let Some(at) = found else {
             let nearest = describe(&state, base);
             return Err(MemoryError::NotAnAllocation { address: base, nearest });
         };
-        let entry = Arc::make_mut(&mut state.live).remove(at);
-        if let Some(observer) = self.shared.observer.get() {
-            observer.freed(base, base.saturating_add(entry.size));
-        }
-        state.used -= entry.size.next_multiple_of(512);
+        let size = self.shared.removed(&mut state, at).size;
+        state.used -= size.next_multiple_of(512);
         if self.reusing.load(Ordering::Relaxed) {
-            state.spare.insert(base, entry.size.max(GRANULE).next_multiple_of(GRANULE));
+            state.spare.insert(base, size.max(GRANULE).next_multiple_of(GRANULE));
         }
-        if state.freed.len() == REMEMBERED {
-            state.freed.pop_front();
-        }
-        state.freed.push_back(AllocationInfo { base, size: entry.size });
         Ok(())
     }
 
@@ -272,7 +308,7 @@ impl Memory {
             let nearest = describe(&state, base);
             return Err(MemoryError::OutOfBounds { address: base, bytes, nearest });
         }
-        let backing = Arc::new(Backing { host, layout: None, shadow: None });
+        let backing = Arc::new(Backing { host, storage: Storage::Host, shadow: None });
         Arc::make_mut(&mut state.live).insert(at, Entry { base, size: bytes, key: 0, read_only: false, backing });
         Ok(())
     }
@@ -314,6 +350,7 @@ impl Memory {
         if out.is_empty() {
             return Ok(());
         }
+        let _still = MOVING.read().unwrap_or_else(PoisonError::into_inner);
         let (entry, from) = self.range(address, out.len() as u64)?;
         // SAFETY: `range` checked the source, and the entry keeps it alive; `out` is host memory.
         unsafe { xor_copy(out.as_mut_ptr(), from, out.len(), entry.key) }
@@ -325,6 +362,7 @@ impl Memory {
         if src.is_empty() {
             return Ok(());
         }
+        let _still = MOVING.read().unwrap_or_else(PoisonError::into_inner);
         let (entry, to) = self.range(address, src.len() as u64)?;
         // SAFETY: `range` checked the destination, and the entry keeps it alive.
         unsafe { xor_copy(to, src.as_ptr(), src.len(), entry.key) }
@@ -342,6 +380,7 @@ impl Memory {
         if bytes == 0 {
             return Ok(());
         }
+        let _still = MOVING.read().unwrap_or_else(PoisonError::into_inner);
         let (from_entry, from) = self.range(src, bytes)?;
         let (to_entry, to) = other.range(dst, bytes)?;
         let n = bytes as usize;
@@ -380,6 +419,7 @@ impl Memory {
             return Ok(());
         }
         let bytes = count.saturating_mul(pattern.len() as u64);
+        let _still = MOVING.read().unwrap_or_else(PoisonError::into_inner);
         let (entry, to) = self.range(address, bytes)?;
         let value = u64::from_le_bytes(word) ^ entry.key;
         let n = bytes as usize;
@@ -430,13 +470,13 @@ impl Memory {
     /// Lets kernels here reach the device allocations of these other memories, and of no others.
     pub fn set_peers(&self, peers: &[&Memory]) {
         let others = peers.iter().filter(|p| !Arc::ptr_eq(&p.shared, &self.shared)).map(|p| Arc::clone(&p.shared));
-        *self.peers.lock().unwrap_or_else(PoisonError::into_inner) = others.collect();
+        *self.peers() = others.collect();
     }
 
     #[doc(hidden)]
     pub fn snapshot(&self) -> Snapshot {
         let own = self.state().live.clone();
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.peers();
         if peers.is_empty() {
             return own;
         }

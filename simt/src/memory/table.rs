@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::interprocess::Interprocess;
 use crate::shadow::Shadow;
 
 /// A live allocation.
@@ -20,11 +21,22 @@ pub struct AllocationInfo {
     pub size: u64,
 }
 
+/// Whose the bytes of an allocation are.
+pub(super) enum Storage {
+    Heap(Layout),
+    /// The host program's.
+    Host,
+    /// Several processes have them mapped; of a guest another one is the owner.
+    Interprocess {
+        storage: Arc<dyn Interprocess>,
+        guest: bool,
+    },
+}
+
 /// Storage of one allocation.
 pub(super) struct Backing {
     pub host: NonNull<u8>,
-    /// `None` for memory that belongs to somebody else.
-    pub layout: Option<Layout>,
+    pub storage: Storage,
     /// Which bytes are defined; `None`: all.
     pub shadow: Option<Shadow>,
 }
@@ -37,7 +49,7 @@ unsafe impl Sync for Backing {}
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        if let Some(layout) = self.layout {
+        if let Storage::Heap(layout) = self.storage {
             // SAFETY: `host` came from `alloc_zeroed` with this layout and is freed once, here.
             unsafe { dealloc(self.host.as_ptr(), layout) }
         }
@@ -62,6 +74,37 @@ impl Entry {
     #[inline]
     pub fn host(&self) -> *mut u8 {
         self.backing.host.as_ptr()
+    }
+
+    pub(super) fn is_heap(&self) -> bool {
+        matches!(self.backing.storage, Storage::Heap(_))
+    }
+
+    fn interprocess(&self) -> Option<(&dyn Interprocess, bool)> {
+        match &self.backing.storage {
+            Storage::Interprocess { storage, guest } => Some((&**storage, *guest)),
+            Storage::Heap(_) | Storage::Host => None,
+        }
+    }
+
+    /// Whether several processes have it mapped, or could.
+    pub fn is_interprocess(&self) -> bool {
+        self.interprocess().is_some()
+    }
+
+    /// Whether another process may still write there.
+    pub fn has_others(&self) -> bool {
+        self.interprocess().is_some_and(|(storage, _)| storage.has_others())
+    }
+
+    /// Another process's.
+    pub(super) fn is_guest(&self) -> bool {
+        self.interprocess().is_some_and(|(_, guest)| guest)
+    }
+
+    /// Another process's, which has freed it.
+    pub(super) fn is_freed_elsewhere(&self) -> bool {
+        self.interprocess().is_some_and(|(storage, guest)| guest && storage.is_freed())
     }
 
     /// Which bytes are defined; `None`: all.
@@ -96,6 +139,8 @@ pub(super) struct State {
     /// Freed ranges that are handed out again: first address, and the bytes that an allocation there may have.
     pub spare: BTreeMap<u64, u64>,
     pub used: u64,
+    /// How many are other processes'.
+    pub guests: usize,
 }
 
 /// What lies at an address, or nearest to it; as text, in words.
