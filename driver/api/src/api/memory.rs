@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::api;
-use crate::software::functions::{array, array_copy, copy, fill, host, memory, pool};
+use crate::software::functions::{array, array_copy, copy, fill, host, ipc, memory, pool};
 use crate::types::*;
 
 api! {
@@ -25,6 +25,15 @@ api! {
     [cuPointerSetAttribute 6000] cuPointerSetAttribute(
         value: *const c_void, attribute: c_int, address: CUdeviceptr,
     ) => memory::set_pointer_attribute;
+
+    [cuIpcGetMemHandle 4010] cuIpcGetMemHandle(handle: *mut IpcHandle, address: CUdeviceptr) => ipc::get_mem_handle;
+    [cuIpcOpenMemHandle 4010] cuIpcOpenMemHandle(
+        address: *mut CUdeviceptr, handle: IpcHandle, flags: c_uint,
+    ) => ipc::open_mem_handle;
+    [cuIpcOpenMemHandle 11000] cuIpcOpenMemHandle_v2(
+        address: *mut CUdeviceptr, handle: IpcHandle, flags: c_uint,
+    ) => ipc::open_mem_handle;
+    [cuIpcCloseMemHandle 4010] cuIpcCloseMemHandle(address: CUdeviceptr) => ipc::close_mem_handle;
 
     [cuMemAllocHost 3020] cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) => host::alloc_pinned;
     [cuMemHostAlloc 2020] cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) => host::alloc_with_flags;

@@ -67,6 +67,8 @@ api! {
 
     [cuEventCreate 2000] cuEventCreate(event: *mut CUevent, flags: c_uint) => event::create;
     [cuEventDestroy 4000] cuEventDestroy_v2(event: CUevent) => event::destroy;
+    [cuIpcGetEventHandle 4010] cuIpcGetEventHandle(handle: *mut IpcHandle, event: CUevent) => event::ipc_handle;
+    [cuIpcOpenEventHandle 4010] cuIpcOpenEventHandle(event: *mut CUevent, handle: IpcHandle) => event::open_ipc_handle;
     [cuEventRecord 2000 | cuEventRecord_ptsz] cuEventRecord(event: CUevent, stream: CUstream) => event::record;
     [cuEventRecordWithFlags 11010 | cuEventRecordWithFlags_ptsz] cuEventRecordWithFlags(
         event: CUevent, stream: CUstream, flags: c_uint,

@@ -23,6 +23,7 @@ mod config;
 mod fatbin;
 pub(crate) mod functions;
 mod image;
+mod ipc;
 mod jit;
 mod libraries;
 mod params;

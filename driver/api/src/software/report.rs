@@ -80,6 +80,14 @@ pub(super) fn record(kernel: &str, time: Duration, counters: &Counters) {
     }
 }
 
+/// Tells the user, now and by the last report, if there is something to tell.
+pub(crate) fn tell(text: Option<String>) {
+    if let Some(text) = text {
+        say(&text);
+        report(text);
+    }
+}
+
 /// Tells the user.
 pub(crate) fn say(text: &str) {
     use std::io::Write;

@@ -1,19 +1,12 @@
-//! Memory by virtual address, handle and multicast; memory of other processes; hints.
+//! Memory by virtual address, handle and multicast; hints.
 
 use super::P;
 use crate::api::api_unsupported;
-use crate::types::IpcHandle;
 
 api_unsupported! {
     rows virtual_memory_rows;
     [cuFabricCpyBatchAsync 13050 | cuFabricCpyBatchAsync_ptsz] cuFabricCpyBatchAsync(a: usize, b: P, c: u64, d: P);
     [cuFlushGPUDirectRDMAWrites 11030] cuFlushGPUDirectRDMAWrites(a: i32, b: i32);
-    [cuIpcCloseMemHandle 4010] cuIpcCloseMemHandle(a: u64);
-    [cuIpcGetEventHandle 4010] cuIpcGetEventHandle(a: P, b: P);
-    [cuIpcGetMemHandle 4010] cuIpcGetMemHandle(a: P, b: u64);
-    [cuIpcOpenEventHandle 4010] cuIpcOpenEventHandle(a: P, b: IpcHandle);
-    [cuIpcOpenMemHandle 4010] cuIpcOpenMemHandle(a: P, b: IpcHandle, c: u32);
-    [cuIpcOpenMemHandle 11000] cuIpcOpenMemHandle_v2(a: P, b: IpcHandle, c: u32);
     [cuLogicalEndpointAddDevice 13030] cuLogicalEndpointAddDevice(a: u64, b: i32);
     [cuLogicalEndpointBindAddr 13030] cuLogicalEndpointBindAddr(a: u64, b: i32, c: u64, d: P, e: u64, f: u64);
     [cuLogicalEndpointBindMem 13030] cuLogicalEndpointBindMem(a: u64, b: i32, c: u64, d: u64, e: u64, f: u64, g: u64);

@@ -10,8 +10,10 @@ use crate::arg::Out;
 use crate::codes::{Code, Res};
 use crate::software::checks::{self, LeftBy};
 use crate::software::functions::stream;
+use crate::software::report::tell;
 use crate::software::rules::capture;
 use crate::software::tables::{
+    allocations,
     objects::Context,
     records::AllocationRecord,
     software::{Software, engine, with, with_context},
@@ -108,7 +110,15 @@ fn clear(state: &mut State, context: u64, software: &Software) -> Remains {
         }
         keep
     });
+    let opened = state.opened.extract_if(|_, o| o.context == context);
+    for (device, address) in opened.map(|(place, _)| place) {
+        if let Ok(device) = software.device(device) {
+            // Its owner may have freed it.
+            let _ = device.machine.memory().detach(address);
+        }
+    }
     for (device, address, pool, bytes) in freed {
+        tell(allocations::retract(state, device, address));
         if let Some(pool) = pool.and_then(|p| state.pools.get_mut(&p)) {
             pool.give_back(bytes);
         }

@@ -5,15 +5,18 @@ use std::time::Instant;
 use crate::arg::Out;
 use crate::codes::{Code, Res};
 use crate::software::checks::Caller;
+use crate::software::functions::ipc::refused;
+use crate::software::ipc::{self, Awaited, Handle, Kind, Look, SharedEvent};
+use crate::software::report::report;
 use crate::software::rules::capture;
 use crate::software::run::{issue, worker};
 use crate::software::tables::{
     objects::{Event, EventState, Ticket},
     ops::Op,
     queue::Batch,
-    software::{engine, with_context},
+    software::{Software, engine, with_context},
     state::State,
-    work::{Step, Todo},
+    work::{Rest, Step, Todo},
 };
 use crate::types::*;
 
@@ -29,12 +32,37 @@ pub(crate) fn create(event: Out<CUevent>, flags: u32) -> Res {
     if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    if flags & INTERPROCESS != 0 {
-        return Err(if flags & DISABLE_TIMING == 0 { Code::INVALID_VALUE } else { Code::NOT_SUPPORTED });
+    if flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0 {
+        return Err(Code::INVALID_VALUE);
     }
     with_context(|state, _, context| {
+        let shared = (flags & INTERPROCESS != 0).then(SharedEvent::new).transpose().map_err(refused)?;
         let id = state.fresh();
-        state.events.insert(id, Event { context, flags, state: EventState::Never });
+        state.events.insert(id, Event { context, flags, state: EventState::Never, shared });
+        event.set(CUevent::from_id(id))
+    })
+}
+
+pub(crate) fn ipc_handle(handle: Out<IpcHandle>, event: CUevent) -> Res {
+    handle.check()?;
+    with_context(|state, _, _| {
+        let event = state.events.get(&event.id()).ok_or(Code::INVALID_HANDLE)?;
+        let shared = event.shared.as_ref().ok_or(Code::INVALID_HANDLE)?;
+        handle.set(shared.handle()?.bytes())
+    })
+}
+
+pub(crate) fn open_ipc_handle(event: Out<CUevent>, handle: IpcHandle) -> Res {
+    event.check()?;
+    if !ipc::SUPPORTED {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    with_context(|state, _, context| {
+        let handle = Handle::of(&handle, Kind::Event).ok_or(Code::INVALID_VALUE)?;
+        let shared = Some(SharedEvent::open(&handle).map_err(refused)?);
+        let id = state.fresh();
+        let flags = DISABLE_TIMING | INTERPROCESS;
+        state.events.insert(id, Event { context, flags, state: EventState::Never, shared });
         event.set(CUevent::from_id(id))
     })
 }
@@ -74,6 +102,7 @@ pub(crate) fn record_with_flags(event: CUevent, stream: CUstream, flags: u32) ->
         let mark = match capture::target(state, key)? {
             Some(capture) => EventState::Captured { capture, nodes: capture::dependencies(state, capture, key)? },
             None => {
+                let mark = state.events.get(&id).map_or(Ok(None), issue::mark)?;
                 let lane = state.lane(key);
                 if let Some(checks) = state.checks.as_mut() {
                     checks.order.record(id, lane);
@@ -81,10 +110,13 @@ pub(crate) fn record_with_flags(event: CUevent, stream: CUstream, flags: u32) ->
                 let before = state.queue.before(lane);
                 if !before.is_empty() {
                     worker::ensure(state, software, owner)?;
-                    let todos = vec![Todo { step: Step::Record(id), ordering: None }];
+                    let todos = vec![Todo { step: Step::Record(id, mark), ordering: None }];
                     state.put(Batch::one(lane, todos, Vec::new()), 0, &before, &Caller::here());
                     software.changed.notify_all();
                     return Ok(());
+                }
+                if let Some(mark) = mark {
+                    mark.pass();
                 }
                 EventState::Done(Instant::now())
             }
@@ -106,10 +138,12 @@ pub(crate) fn wait(stream: CUstream, event: CUevent, flags: u32) -> Res {
             state.events.get(&id).map(|_| Op::EventWait(id)).ok_or(Code::INVALID_HANDLE)
         });
     }
-    with_context(|state, _, context| {
+    with_context(|state, software, context| {
         let key = state.stream_key(context, stream)?;
-        state.check_failed(state.stream_context(key)?)?;
-        let mark = state.events.get(&id).ok_or(Code::INVALID_HANDLE)?.state.clone();
+        let owner = state.stream_context(key)?;
+        state.check_failed(owner)?;
+        let event = state.events.get(&id).ok_or(Code::INVALID_HANDLE)?;
+        let (mark, awaited) = (event.state.clone(), issue::awaited(event)?);
         match mark {
             EventState::Captured { capture, nodes } => capture::join(state, key, capture, &nodes),
             // In a capture this would be an edge from outside.
@@ -121,10 +155,31 @@ pub(crate) fn wait(stream: CUstream, event: CUevent, flags: u32) -> Res {
                 if let Some(checks) = state.checks.as_mut() {
                     checks.order.wait(lane, id);
                 }
+                learn(state, software, id);
+                if let Some(awaited) = awaited {
+                    let before = state.queue.before(lane);
+                    worker::ensure(state, software, owner)?;
+                    let todos = vec![Todo { step: Step::Await(awaited), ordering: None }];
+                    state.put(Batch::one(lane, todos, Vec::new()), 0, &before, &Caller::here());
+                    software.changed.notify_all();
+                }
                 Ok(())
             }
         }
     })
+}
+
+/// Another process was the last to record an event: what that knows of this one cannot be told, and may be everything.
+fn learn(state: &mut State, software: &Software, event: u64) {
+    let shared = state.events.get(&event).and_then(|e| e.shared.as_ref());
+    if shared.is_some_and(|s| s.is_foreign()) {
+        software.devices.iter().for_each(|device| state.device_waited(device));
+    }
+}
+
+/// What another process has still to do before an event is passed.
+fn awaited(state: &State, event: CUevent) -> Res<Option<Awaited>> {
+    state.events.get(&event.id()).map_or(Ok(None), issue::awaited)
 }
 
 /// Whether a call may ask for an event; the task that it waits for.
@@ -146,28 +201,43 @@ fn known(state: &mut State, event: CUevent) {
 
 /// Asks whether an event was passed.
 pub(crate) fn query(event: CUevent) -> Res {
-    with_context(|state, _, _| {
+    with_context(|state, software, _| {
         if asked(state, event)?.is_some() {
             return Err(Code::NOT_READY);
         }
+        match awaited(state, event)?.map(|awaited| awaited.look()) {
+            Some(Look::Pending) => return Err(Code::NOT_READY),
+            Some(Look::Lost(why)) => {
+                report(format!("an event of several processes is never passed: {why}"));
+                return Err(Code::LAUNCH_FAILED);
+            }
+            Some(Look::Passed) | None => {}
+        }
         known(state, event);
+        learn(state, software, event.id());
         Ok(())
     })
 }
 
 /// Waits for an event.
 pub(crate) fn synchronize(event: CUevent) -> Res {
-    let ticket = with_context(|state, _, _| {
-        let ticket = asked(state, event)?;
-        if ticket.is_none() {
-            known(state, event);
+    let tickets = with_context(|state, software, context| {
+        let mut tickets: Vec<Ticket> = asked(state, event)?.into_iter().collect();
+        if let Some(awaited) = awaited(state, event)? {
+            // As a task, so that a launch which waits knows that somebody may come.
+            worker::ensure(state, software, context)?;
+            let rest = Rest::of([Todo { step: Step::Await(awaited), ordering: None }]);
+            tickets.push(state.queue.add(context, Vec::new(), rest, Caller::here()));
+            software.changed.notify_all();
         }
-        Ok(ticket)
+        Ok(tickets)
     })?;
-    let Some(ticket) = ticket else { return Ok(()) };
-    engine()?.wait(&[ticket]);
-    with_context(|state, _, _| {
+    if !tickets.is_empty() {
+        engine()?.wait(&tickets);
+    }
+    with_context(|state, software, _| {
         known(state, event);
+        learn(state, software, event.id());
         Ok(())
     })
 }

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use crate::arg::{In, Out, Raw};
 use crate::codes::{Code, Res};
+use crate::software::report::tell;
 use crate::software::rules::capture;
 use crate::software::run::issue;
 use crate::software::tables::{
@@ -64,7 +65,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Res {
             return Ok(());
         }
         match ranges::give_back(state, software, address as usize, HostKind::Managed) {
-            Err(_) => allocations::give_back(state, software, context, address, 0),
+            Err(_) => allocations::give_back(state, software, context, address, 0).map(tell),
             freed => freed,
         }
     })
@@ -140,7 +141,8 @@ fn answer(state: &State, context: u64, found: &Found, value: Out<c_void>, attrib
         3 => put(value, address),
         4 if on_host => put(value, address as usize),
         4 => Err(Code::INVALID_VALUE),
-        6 | 10 | 15 => put(value, 0u32),
+        6 | 15 => put(value, 0u32),
+        10 => put(value, u32::from(found.exportable)),
         7 | 20 => put(value, found.base),
         8 => put(value, u32::from(found.managed)),
         9 => put(value, found.device.map_or_else(|| state.device_of(context), Ok)?),

@@ -14,6 +14,7 @@ pub(crate) mod function;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod host;
+pub(crate) mod ipc;
 pub(crate) mod launch;
 pub(crate) mod library;
 pub(crate) mod link;

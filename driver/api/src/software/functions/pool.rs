@@ -7,6 +7,7 @@ use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::software::checks::{self, Caller};
 use crate::software::functions::{context, graph_memory};
+use crate::software::report::tell;
 use crate::software::rules::capture;
 use crate::software::run::worker;
 use crate::software::tables::{
@@ -96,13 +97,16 @@ pub(crate) fn free_async(address: CUdeviceptr, stream: CUstream) -> Res {
             return Ok(Vec::new());
         }
         // Looked up before it is issued: a free of nothing is no operation.
-        allocations::find(state, software, context, address).ok_or(Code::INVALID_VALUE)?;
+        let found = allocations::find(state, software, context, address).ok_or(Code::INVALID_VALUE)?;
+        if found.device.is_some_and(|device| state.opened.contains_key(&(device, found.base))) {
+            return Err(Code::INVALID_VALUE);
+        }
         let ordering = state.issue(key, "free", Follows::Other);
         let device = software.device(state.device_of(context)?)?;
         let found = ordering.as_ref().map_or_else(Vec::new, |o| checks::retires(device, address, o));
         let op = ordering.map_or(0, |o| o.id());
         if before.is_empty() {
-            allocations::give_back(state, software, context, address, op)?;
+            tell(allocations::give_back(state, software, context, address, op)?);
         } else {
             later(state, Step::GiveBack(context, address, op))?;
         }

@@ -6,6 +6,7 @@ use warpsmith_simt::{Fault, FaultKind, MemoryError};
 
 use crate::codes::{Code, Res};
 use crate::software::checks::{self, Launched};
+use crate::software::ipc::Look;
 use crate::software::report::{self, report};
 use crate::software::run::callback;
 use crate::software::tables::{
@@ -26,6 +27,8 @@ pub(crate) enum Ran {
     Waiting(Rest),
     /// It has come to a function of the host; what that is told, and what is left.
     Host(HostCall, i32, Rest),
+    /// It waits for another process.
+    Awaits(Rest),
 }
 
 /// Goes on with a task, on its engine thread. In a context that has failed nothing runs but callbacks, which are told the
@@ -54,6 +57,10 @@ pub(crate) fn go_on(context: u64, ticket: Ticket, mut rest: Rest, failed: Option
                 if !closing =>
             {
                 return Ran::Host(call, code, rest);
+            }
+            (Step::Await(awaited), None) if matches!(awaited.look(), Look::Pending) => {
+                rest.todos.push_front(Todo { step: Step::Await(awaited), ordering: todo.ordering });
+                return Ran::Awaits(rest);
             }
             (_, Some(_)) => {}
             (step, None) => match run(context, Todo { step, ordering: todo.ordering }, Some(ticket)) {
@@ -174,9 +181,18 @@ pub(crate) fn run(context: u64, todo: Todo, ticket: Option<Ticket>) -> Res<Went>
             Ok(())
         })?,
         Step::GiveBack(context, address, op) => {
-            with(|state, software| allocations::give_back(state, software, context, address, op))?;
+            report::tell(with(|state, software| allocations::give_back(state, software, context, address, op))?);
         }
-        Step::Record(event) => with(|state, _| {
+        Step::Await(awaited) => {
+            // Who asks for it to run has found it no longer pending.
+            if let Look::Lost(why) = awaited.look() {
+                return lost(context, why);
+            }
+        }
+        Step::Record(event, mark) => with(|state, _| {
+            if let Some(mark) = mark {
+                mark.pass();
+            }
             if let Some(event) = state.events.get_mut(&event) {
                 match event.state {
                     // Recorded again since.
@@ -188,6 +204,15 @@ pub(crate) fn run(context: u64, todo: Todo, ticket: Option<Ticket>) -> Res<Went>
         })?,
     }
     Ok(Went::On)
+}
+
+/// An event of several processes that is never passed.
+fn lost(context: u64, why: &str) -> Res<Went> {
+    let text = format!("error: an event of several processes is waited for in vain: {why}");
+    eprintln!("{text}");
+    report(text);
+    fail_with(context, Code::LAUNCH_FAILED);
+    Ok(Went::Down)
 }
 
 fn copies(context: u64, op: &Copy, ordering: Option<&Ordering>) -> Res<Went> {

@@ -7,13 +7,14 @@ use warpsmith_simt::Launch;
 use crate::CUstream;
 use crate::codes::{Code, Res};
 use crate::software::checks::Caller;
+use crate::software::ipc::{Awaited, Mark};
 use crate::software::rules::capture;
 use crate::software::run::{
     execute::{Went, run},
     worker::{self, Inline},
 };
 use crate::software::tables::{
-    objects::{StreamKey, Ticket},
+    objects::{Event, StreamKey, Ticket},
     ops::{Op, Place},
     order::Follows,
     queue::Batch,
@@ -56,17 +57,32 @@ pub(crate) fn prepare(state: &State, software: &'static Software, op: &Op, steps
             }
         }
         Op::EventRecord(event) => {
-            state.events.get(event).ok_or(Code::INVALID_HANDLE)?;
-            steps.push(Step::Record(*event));
+            let found = state.events.get(event).ok_or(Code::INVALID_HANDLE)?;
+            steps.push(Step::Record(*event, mark(found)?));
         }
         Op::Alloc(allocation) => steps.push(Step::Alloc(Arc::clone(allocation))),
         Op::Free(device, address) => steps.push(Step::Free(*device, *address)),
-        // Whatever the event stands for has run.
+        // Whatever the event stands for in this process has run.
         Op::EventWait(event) => {
-            state.events.get(event).ok_or(Code::INVALID_HANDLE)?;
+            let found = state.events.get(event).ok_or(Code::INVALID_HANDLE)?;
+            steps.extend(awaited(found)?.map(Step::Await));
         }
     }
     Ok(())
+}
+
+/// The mark of a record that is issued, if processes share the event.
+pub(crate) fn mark(event: &Event) -> Res<Option<Mark>> {
+    let Some(shared) = &event.shared else { return Ok(None) };
+    shared.check()?;
+    Ok(Some(shared.record()))
+}
+
+/// Another process's record that who waits for the event waits for.
+pub(crate) fn awaited(event: &Event) -> Res<Option<Awaited>> {
+    let Some(shared) = &event.shared else { return Ok(None) };
+    shared.check()?;
+    Ok(shared.awaited())
 }
 
 /// Puts an operation on a stream: into the stream's capture, or runs it, now or when what is in front of it is done.
@@ -219,7 +235,7 @@ pub(crate) fn inline(mut batch: Batch) -> Res<Vec<Ticket>> {
             return later(batch, at);
         }
         loop {
-            if matches!(rest.todos.front(), Some(Todo { step: Step::Host(_), .. })) {
+            if rest.todos.front().is_some_and(|t| matches!(t.step, Step::Host(_)) || t.is_pending()) {
                 node.rest = rest;
                 return later(batch, at);
             }

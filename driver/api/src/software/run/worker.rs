@@ -139,9 +139,25 @@ impl Engine {
                 self.call(Call { ticket, call, status, rest });
                 state = lock(&self.software.state);
             }
+            Ran::Awaits(rest) => self.awaits(&mut state, ticket, rest, poll, closing),
             Ran::Waiting(rest) => state = self.waits(state, ticket, rest, poll, caller, closing),
         }
         state
+    }
+
+    /// Another process was looked for and is still waited for.
+    fn awaits(&self, state: &mut State, ticket: Ticket, rest: Rest, poll: Option<Poll>, closing: bool) {
+        if closing {
+            say("a stream still waited for an event of another process when its context was destroyed");
+            state.fail(self.context, Code::CONTEXT_IS_DESTROYED);
+            return state.queue.finish(ticket);
+        }
+        let mut poll = poll.unwrap_or_else(|| Poll::now(false));
+        poll.again(false, false);
+        if let Some(waited) = poll.due(self.software.progress) {
+            say(&format!("a stream waits for an event of another process: for {:.0} s", waited.as_secs_f64()));
+        }
+        state.queue.put_back(ticket, rest, Some(poll));
     }
 
     /// A launch was asked and still waits.
@@ -167,7 +183,8 @@ impl Engine {
         }
         let alone = !state.queue.others_run(ticket) && INLINE.load(Ordering::SeqCst) == 0;
         let stuck = !changing && alone && state.queue.waiting > 0;
-        let hopeless = stuck && is_hopeless(&state, launch.sees_host());
+        let hopeless =
+            stuck && !launch.sees_others() && !state.queue.awaits() && is_hopeless(&state, launch.sees_host());
         let limited = stuck && launch.is_limited() && poll.since.elapsed() > LIMITED;
         poll.again(changing, hopeless);
         if limited || hopeless && launch.is_stale() {

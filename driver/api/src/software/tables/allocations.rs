@@ -1,6 +1,7 @@
 //! Device memory: taken, given back, and found by address.
 
 use crate::codes::{Code, Res};
+use crate::software::ipc;
 use crate::software::tables::{
     objects::{Allocation, HostKind},
     order::OpId,
@@ -39,8 +40,15 @@ pub(crate) fn take(
 }
 
 /// Frees what [`take`] gave out: on the context's device, or where else it is.
-/// With an operation of a stream, in that stream's order; else (0) after everything on the device.
-pub(crate) fn give_back(state: &mut State, software: &Software, context: u64, address: u64, op: OpId) -> Res {
+/// With an operation of a stream, in that stream's order; else (0) after everything on the device. The answer is what the host is to
+/// be told.
+pub(crate) fn give_back(
+    state: &mut State,
+    software: &Software,
+    context: u64,
+    address: u64,
+    op: OpId,
+) -> Res<Option<String>> {
     let here = state.device_of(context)?;
     let mut places = std::iter::once(here).chain(software.devices.iter().map(|d| d.ordinal));
     let device = places.find(|d| state.allocations.contains_key(&(*d, address))).ok_or(Code::INVALID_VALUE)?;
@@ -49,13 +57,30 @@ pub(crate) fn give_back(state: &mut State, software: &Software, context: u64, ad
     {
         pool.give_back(allocation.bytes);
     }
+    let told = retract(state, device, address);
     if op == 0 {
         state.device_waited(software.device(device)?);
     }
     if let Some(checks) = state.checks.as_mut() {
         checks.freed(address, op);
     }
-    software.device(device)?.machine.memory().free(address).map_err(|_| Code::INVALID_VALUE)
+    software.device(device)?.machine.memory().free(address).map_err(|_| Code::INVALID_VALUE)?;
+    Ok(told)
+}
+
+/// Memory that other processes may have open is freed: they lose it. What the host is to be told, if one has it open.
+#[must_use = "to be told"]
+pub(crate) fn retract(state: &mut State, device: i32, address: u64) -> Option<String> {
+    let segment = state.exported.remove(&(device, address))?;
+    segment.free();
+    let text = || {
+        format!(
+            "memory at {address:#x}, {} bytes, was freed while another process had it open: what that does with it is undefined \
+             on a GPU, and an illegal address here; it has to call cuIpcCloseMemHandle first",
+            segment.bytes()
+        )
+    };
+    segment.others().then(text)
 }
 
 /// What lies at an address.
@@ -67,6 +92,8 @@ pub(crate) struct Found {
     pub managed: bool,
     pub context: Option<u64>,
     pub pool: Option<u64>,
+    /// Whether other processes may open it.
+    pub exportable: bool,
 }
 
 pub(crate) fn find(state: &State, software: &Software, context: u64, address: u64) -> Option<Found> {
@@ -78,6 +105,7 @@ pub(crate) fn find(state: &State, software: &Software, context: u64, address: u6
             managed: range.kind == HostKind::Managed,
             context: Some(range.context),
             pool: None,
+            exportable: false,
         });
     }
     let here = state.device_of(context).ok()?;
@@ -85,13 +113,15 @@ pub(crate) fn find(state: &State, software: &Software, context: u64, address: u6
     for ordinal in places {
         if let Some(found) = software.device(ordinal).ok()?.machine.memory().find(address) {
             let known = state.allocations.get(&(ordinal, found.base));
+            let opened = state.opened.get(&(ordinal, found.base));
             return Some(Found {
                 base: found.base,
                 bytes: known.map_or(found.size, |a| a.bytes),
                 device: Some(ordinal),
                 managed: false,
-                context: known.map(|a| a.context),
+                context: known.map(|a| a.context).or(opened.map(|o| o.context)),
                 pool: known.and_then(|a| a.pool),
+                exportable: ipc::SUPPORTED && known.is_some_and(|a| a.pool.is_none()),
             });
         }
     }

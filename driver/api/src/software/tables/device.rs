@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use warpsmith_arch::{CONSTANT, DEFAULT_SHARED, MAX_BLOCK, MAX_GRID, MAX_THREADS, REGISTERS, WARP};
 use warpsmith_simt::Machine;
 
+use crate::software::ipc;
 use crate::software::spec::{Spec, array_limit};
 
 pub(crate) struct Device {
@@ -66,7 +67,8 @@ impl Device {
             99 => 1, // host registration
             106 => s.arch.blocks,
             111 => s.arch.shared_reserved,
-            115 => 1, // memory pools
+            115 => 1,                         // memory pools
+            125 => u32::from(ipc::SUPPORTED), // events of several processes
             33 => self.ordinal as u32 + 1,
             _ => array_limit(attribute).unwrap_or(0),
         };

@@ -7,6 +7,7 @@ use std::time::Instant;
 use warpsmith_simt::{Instance, Module as Ptx};
 
 use crate::codes::Code;
+use crate::software::ipc::{Segment, SharedEvent};
 use crate::software::jit::Options;
 use crate::software::tables::members::Member;
 use crate::software::tables::ops::{GraphAllocation, HostCall};
@@ -81,6 +82,8 @@ pub(crate) struct Event {
     pub context: u64,
     pub flags: u32,
     pub state: EventState,
+    /// What other processes see of it.
+    pub shared: Option<Arc<SharedEvent>>,
 }
 
 #[derive(Clone)]
@@ -100,6 +103,14 @@ pub(crate) struct Allocation {
     pub context: u64,
     pub bytes: u64,
     pub pool: Option<u64>,
+}
+
+/// Another process's memory.
+pub(crate) struct Opened {
+    pub context: u64,
+    /// How often it was opened and not closed.
+    pub count: u64,
+    pub segment: Arc<Segment>,
 }
 
 /// A range of host memory, by its first address in the table.

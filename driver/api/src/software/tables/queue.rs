@@ -8,6 +8,7 @@
 //! - a kernel whose threads all wait for something that they do not do themselves (host memory that the host will
 //!   write, or memory that an operation of another stream will): the call sets it aside, and the engine thread asks it again
 //!   and again whether it can go on;
+//! - a wait for another process's record of an event, which is asked again and again as well;
 //! - what follows one of those on its stream, or waits for an event behind it.
 //!
 //! **Order.** Each task knows the tasks that it comes after: those in front of it on its stream, the legacy default stream's
@@ -17,7 +18,7 @@
 //!
 //! **Waiting.** Calls that wait (for a stream, an event, a context; copies of host memory that is not pinned; frees;
 //! unloading) wait for those tasks. A kernel that waits is a deadlock if the host waits for it and nobody is left who could end
-//! that: no other task can run, and nobody else can write what it looks at (`worker::is_hopeless`).
+//! that: no other task can run, and nobody else can write what it looks at, in this process or another (`worker::is_hopeless`).
 //!
 //! **Errors.** A task that fails makes its context answer the error from then on; the tasks behind it are dropped, but for
 //! the callbacks of `cuStreamAddCallback`, which are told.
@@ -252,6 +253,13 @@ impl Queue {
                     None => task.rest.is_none() || self.is_ready(task),
                 }
         })
+    }
+
+    /// Whether a task waits for another process.
+    pub fn awaits(&self) -> bool {
+        let first =
+            |task: &Task| task.rest.as_ref().and_then(|r| Some(matches!(r.todos.front()?.step, Step::Await(_))));
+        self.tasks.values().any(|task| self.is_ready(task) && first(task) == Some(true))
     }
 
     /// Whether something runs or can run that is no host function.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use crate::codes::{Code, Res};
 use crate::software::checks::Caller;
+use crate::software::ipc::Segment;
 use crate::software::tables::{
     device::Device,
     objects::{
         Allocation, Array, Capture, Context, Event, EventState, Function, HostRange, Library, LibraryKernel, Link,
-        Module, Pool, Stream, StreamKey, Ticket, UserObject,
+        Module, Opened, Pool, Stream, StreamKey, Ticket, UserObject,
     },
     ops::{Graph, GraphAllocation, HostCall},
     plan::Exec,
@@ -39,6 +40,10 @@ pub(crate) struct State {
     pub host: BTreeMap<usize, HostRange>,
     /// What `cuMemAlloc` and its kin gave out, by device and address.
     pub allocations: HashMap<(i32, u64), Allocation>,
+    /// Of those, what other processes may open.
+    pub exported: HashMap<(i32, u64), Arc<Segment>>,
+    /// What was opened of other processes, by device and address.
+    pub opened: HashMap<(i32, u64), Opened>,
     /// What launched graphs allocated and nobody freed yet, by device and address.
     pub graph_memory: HashMap<(i32, u64), Arc<GraphAllocation>>,
     pub objects: HashMap<u64, UserObject>,
@@ -74,6 +79,8 @@ impl State {
             kernels: HashMap::new(),
             host: BTreeMap::new(),
             allocations: HashMap::new(),
+            exported: HashMap::new(),
+            opened: HashMap::new(),
             graph_memory: HashMap::new(),
             objects: HashMap::new(),
             arrays: HashMap::new(),
@@ -190,7 +197,7 @@ impl State {
             let mut after = if deps.is_empty() { before.to_vec() } else { deps };
             after.extend(node.events);
             let events: Vec<u64> = (node.rest.todos.iter())
-                .filter_map(|todo| if let Step::Record(event) = todo.step { Some(event) } else { None })
+                .filter_map(|todo| if let Step::Record(event, _) = &todo.step { Some(*event) } else { None })
                 .collect();
             let ticket = self.queue.add(lane.context, after, node.rest, Arc::clone(caller));
             for event in events {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use warpsmith_check::Waiting;
 use warpsmith_simt::{Instance, Launch};
 
+use crate::software::ipc::{Awaited, Look, Mark};
 use crate::software::params::Params;
 use crate::software::tables::{
     device::Device,
@@ -36,7 +37,10 @@ pub(crate) enum Step {
     Staged(Copy, Vec<u8>),
     Fill(Fill),
     Host(HostCall),
-    Record(u64),
+    /// An event is passed; of one that processes share also its mark.
+    Record(u64, Option<Mark>),
+    /// Waits for another process's record of an event.
+    Await(Awaited),
     Alloc(Arc<GraphAllocation>),
     Free(i32, u64),
     /// Gives memory of a pool back: its context, address, and the operation that frees it.
@@ -72,12 +76,23 @@ impl InFlight {
         self.waiting.sees_host()
     }
 
+    pub fn sees_others(&self) -> bool {
+        self.waiting.sees_others()
+    }
+
     pub fn is_limited(&self) -> bool {
         self.waiting.is_limited()
     }
 
     pub fn describe(&self) -> String {
         self.waiting.describe(&self.device.machine)
+    }
+}
+
+impl Todo {
+    /// Whether it waits for another process.
+    pub fn is_pending(&self) -> bool {
+        matches!(&self.step, Step::Await(awaited) if matches!(awaited.look(), Look::Pending))
     }
 }
 
