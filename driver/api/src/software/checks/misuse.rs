@@ -21,13 +21,16 @@ pub(super) fn told() {
 
 /// What is wrong with a call that answers a code, and `None` for codes that a correct program may see: those about resources,
 /// devices and modules, those that say how far work is, and those with which calls after a fault are answered.
-fn reason(code: i32) -> Option<&'static str> {
+fn reason(code: i32, function: &str) -> Option<&'static str> {
     Some(match code {
         1 => {
             "an argument is null or out of range, or an address that is no memory of the kind that the function takes: freed, \
              never allocated, or not the start of an allocation"
         }
         3 => "cuInit has not been called",
+        201 if function.starts_with("cuIpcOpen") => {
+            "the handle is from this process, or open in another context of the device; or no context is current"
+        }
         201 => "no context is current on this thread, or it has been destroyed",
         400 => "the handle is none of the kind that the function takes, or has been destroyed",
         401 => "the object is not in a state in which this is possible",
@@ -51,7 +54,7 @@ fn asks(function: &str) -> bool {
 
 /// A call of this thread has answered a code.
 pub(crate) fn refused(function: &str, code: i32) {
-    let Some(reason) = reason(code).filter(|_| !asks(function)) else { return };
+    let Some(reason) = reason(code, function).filter(|_| !asks(function)) else { return };
     let checks = checks();
     if !(checks.init || checks.races || checks.sync) {
         return;
@@ -80,6 +83,6 @@ mod tests {
         assert!(asks("cuPointerGetAttribute") && asks("cuStreamQuery") && asks("cuDeviceCanAccessPeer"));
         assert!(!asks("cuMemFree_v2") && !asks("cuLaunchKernel") && !asks("cuStreamDestroy_v2"));
         // Not ready, not found, out of memory, and what follows a fault.
-        assert!([0, 2, 4, 500, 600, 700, 719, 801].iter().all(|&code| reason(code).is_none()));
+        assert!([0, 2, 4, 500, 600, 700, 719, 801].iter().all(|&code| reason(code, "cuMemAlloc_v2").is_none()));
     }
 }
