@@ -15,6 +15,7 @@ use crate::format::{
     record::{InMemory, Record},
 };
 use crate::load::{Place, lane};
+use core::mem::MaybeUninit;
 use warpsmith_device::{prelude::*, shared::Shared, static_for};
 
 /// Tiles of 16 rows, and of eight columns, of a block.
@@ -102,16 +103,25 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
     let end = (group + runs.length).min(runs.groups);
     let mut sums = Sums::default();
     if group < end {
-        // Behind the last one it is taken again, and dropped.
-        let load = |group: u32| rows.map(|row| Loaded::<F>::load(row, &record, group.min(end - 1), t));
-        let mut loaded = [load(group), load(group + 1)];
+        // Of what is behind the run's end nothing is asked for: where a run is one group that would be two more.
+        let load = |to: &mut MaybeUninit<[Loaded<F>; ROWS]>, group: u32| {
+            if group < end {
+                to.write(rows.map(|row| Loaded::<F>::load(row, &record, group, t)));
+            }
+        };
+        let mut loaded = [const { MaybeUninit::uninit() }; AT_ONCE];
+        static_for!(i in 0..AT_ONCE => {
+            load(&mut loaded[i], group + i as u32);
+        });
         while group < end {
             static_for!(i in 0..AT_ONCE => {
                 if i == 0 || group + 1 < end {
                     let now = group + i as u32;
-                    add_group(&mut sums, &loaded[i], &record, (a.x, &of_columns), now, columns.count);
+                    // SAFETY: the run has the group, which was loaded therefore.
+                    let of_group = loaded[i].assume_init_ref();
+                    add_group(&mut sums, of_group, &record, (a.x, &of_columns), now, columns.count);
                     // Into the same registers, while the other one is multiplied.
-                    loaded[i] = load(now + AT_ONCE as u32);
+                    load(&mut loaded[i], now + AT_ONCE as u32);
                 }
             });
             group += AT_ONCE as u32;
