@@ -88,6 +88,7 @@ impl QuantizedProduct {
             (QuantFormat::F16, _) => return self.many().is_some() && super::half::large(rows, columns).is_some(),
             (of, _) if of.is_planes() => super::tensor_planes::FROM,
             (_, Layout::Q8_0) => super::tensor::FROM_BYTES,
+            (_, Layout::IQ4_NL | Layout::IQ4_XS | Layout::MXFP4) => super::tensor::FROM_TABLES,
             (..) => super::tensor::FROM,
         };
         self.many().is_some() && columns >= from
@@ -255,6 +256,18 @@ mod tests {
         assert_eq!([QuantFormat::PlanesQ2I8, QuantFormat::PlanesQ2I16].map(of), [(1, 2), (2, 2)]);
         assert_eq!(QuantFormat::ALL.map(|c| QuantFormat::numbered(c as u32)), QuantFormat::ALL.map(Some));
         assert!([NONE, 8, u32::MAX].iter().all(|n| QuantFormat::numbered(*n).is_none()));
+    }
+
+    #[test]
+    fn products_of_few_columns_take_tensor_cores_where_these_cost_less() {
+        let from = |format, activations| {
+            let of = QuantizedProduct::of(format, activations)?;
+            (1..64).find(|columns| of.takes_many(4096, *columns))
+        };
+        assert_eq!([Format::Q4_0, Format::Q6_K].map(|f| from(f, Activations::Int16)), [Some(3); 2]);
+        assert_eq!([Activations::Int16, Activations::Int8].map(|a| from(Format::Q8_0, a)), [Some(5); 2]);
+        let tables = [Format::IQ4_NL, Format::IQ4_XS, Format::MXFP4];
+        assert_eq!(tables.map(|f| from(f, Activations::Int16)), [Some(2); 3]);
     }
 
     /// Entry points are listed by format; which formats they take follows from the records.

@@ -11,7 +11,7 @@
 //! sums of the lanes, from the first on. So a column's results do not depend on how many others there are.
 //!
 //! The arguments are those of [`int8`](super::int8); [`Gemv::quantized`](super::Gemv::quantized) takes these entry points from
-//! [`FROM`] columns on.
+//! [`FROM`] columns on, or [`FROM_BYTES`] or [`FROM_TABLES`].
 //!
 //! The instruction: PTX ISA, `mma` with `.s8` operands.
 
@@ -27,6 +27,8 @@ use warpsmith_device::prelude::*;
 pub const FROM: u32 = 3;
 /// The same for weights that are bytes, of which eight columns cost as much as four.
 pub const FROM_BYTES: u32 = 5;
+/// And for weights that are looked up in a table, which is most of what one column costs.
+pub const FROM_TABLES: u32 = 2;
 /// Rows of weights of a block of threads.
 pub const ROWS: u32 = 128;
 /// Columns of a block of threads.
@@ -42,10 +44,9 @@ const SOME_COLUMNS: u32 = 64;
 /// With more columns than this all blocks are large.
 #[cfg(not(target_arch = "nvptx64"))]
 const MOST_OF_FEW: u32 = 512;
-/// Elements of shared memory from a column of sums of a block with few rows to the next, so that neighbours begin in other banks.
-const FEW_STRIDE: u32 = BLOCK_ROWS + 4;
-/// Bytes of shared memory of a block with few columns, by which it knows what it is: the sums of half of the classes of units.
-const FEW_SHARED: u32 = 4 * 16 * FEW_COLUMNS * FEW_STRIDE;
+/// Bytes of shared memory of a block with few columns, by which it knows what it is: the sums of half of the classes of units, of which
+/// neighbouring columns begin in other banks.
+const FEW_SHARED: u32 = 4 * 16 * FEW_COLUMNS * (BLOCK_ROWS + 8);
 /// Those of one with more columns, for each of them: the sums of a class of units for each warp.
 const SOME_SHARED: u32 = THREADS / 32 * 4 * BLOCK_ROWS;
 

@@ -11,8 +11,8 @@ use core::mem::MaybeUninit;
 use warpsmith_device::{prelude::*, shared::Shared, static_for};
 
 const WARPS: usize = THREADS as usize / 32;
-/// From a column of outputs of a small block to the next.
-pub const SMALL_STRIDE: usize = super::FEW_STRIDE as usize;
+/// From a column of outputs of a small block to the next, so that neighbouring columns begin in other banks.
+pub const SMALL_STRIDE: usize = BLOCK_ROWS as usize + 4;
 
 /// How much a block has.
 #[derive(Clone, Copy)]

@@ -67,9 +67,22 @@ struct Weights {
 }
 
 /// What a lane has of a tile of rows of a unit: two quads of a row, and the numbers of two rows.
-struct Rows {
+#[derive(Default)]
+pub struct Rows {
     codes: [u32; 2],
     numbers: [[f32; 2]; 2],
+}
+
+impl Rows {
+    /// Those of tile `n`, of its codes and of the numbers of row `8 * t + g`, where lane `t` of four is in group `g` of these.
+    #[inline(always)]
+    pub unsafe fn of<F: Packed>(n: usize, codes: [u32; 2], [first, second]: [f32; 2]) -> Rows {
+        let t = lane() % 4;
+        // Of the rows whose results the lane has the lanes that have them. SAFETY: the caller's promise: all lanes are here.
+        let of_rows = |v: f32| [0, 1].map(|i| unsafe { shuffle_idx(FULL, v, (8 * t + 4 * i + n) as u32) });
+        let others = if F::SCALES == 2 || F::SHIFTED { of_rows(second) } else { [0.0; 2] };
+        Rows { codes, numbers: [of_rows(first), others] }
+    }
 }
 
 impl<const BYTES: usize> Lane<BYTES> {
@@ -131,22 +144,17 @@ impl<const BYTES: usize> Lane<BYTES> {
             weights.numbers.again();
             let Scales { scale, shift } = F::scales(Kept(&weights.numbers), &self.record, weights.u);
             let second = if F::SCALES == 2 { scale[1] } else { shift[0] };
-            core::array::from_fn(|n| {
-                // Of the rows whose results the lane has the lanes that have them.
-                let numbers = |v: f32| [0, 1].map(|i| shuffle_idx(FULL, v, (8 * t + 4 * i + n) as u32));
-                let others = if F::SCALES == 2 || F::SHIFTED { numbers(second) } else { [0.0; 2] };
-                Rows { codes: F::of_share(weights.codes[n], t), numbers: [numbers(scale[0]), others] }
-            })
+            core::array::from_fn(|n| Rows::of::<F>(n, F::of_share(weights.codes[n], t), [scale[0], second]))
         }
     }
 }
 
 /// The scale of a column, what products by it are too large by, and what addends of weights are multiplied with.
 #[derive(Clone, Copy)]
-struct Numbers {
-    d: f32,
-    less: f32,
-    sum: f32,
+pub struct Numbers {
+    pub d: f32,
+    pub less: f32,
+    pub sum: f32,
 }
 
 impl Numbers {
@@ -227,18 +235,29 @@ unsafe fn add_tile<F: Packed, const BYTES: usize>(
                 });
             }
         } else {
-            let mut of_column = |half: usize, numbers: Numbers| {
-                static_for!(n in 0..TILES[0] => {
-                    let of = dots::<F>(x[half], rows[n].codes, first);
-                    add::<F, BYTES>(&mut to[n], half, &rows[n], |part, byte, k| of[part][2 * byte + k] as u32, &numbers);
-                });
-            };
-            of_column(0, lower());
+            add_column::<F, BYTES>(to, 0, rows, x[0], &lower(), first);
             if two {
-                of_column(1, upper());
+                add_column::<F, BYTES>(to, 1, rows, x[1], &upper(), first);
             }
         }
     }
+}
+
+/// Adds the products of all tiles of rows and half of a tile of columns of two bytes over a unit.
+#[inline(always)]
+pub unsafe fn add_column<F: Packed, const BYTES: usize>(
+    to: &mut Sums,
+    half: usize,
+    rows: &[Rows; TILES[0]],
+    x: [u32; 4],
+    numbers: &Numbers,
+    first: [i32; 4],
+) {
+    static_for!(n in 0..TILES[0] => {
+        // SAFETY: the caller's promise: all lanes are here.
+        let of = unsafe { dots::<F>(x, rows[n].codes, first) };
+        add::<F, BYTES>(&mut to[n], half, &rows[n], |part, byte, k| of[part][2 * byte + k] as u32, numbers);
+    });
 }
 
 /// Where quad `quad` of a column lies: of neighbouring columns in other banks.

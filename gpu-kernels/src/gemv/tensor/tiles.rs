@@ -6,7 +6,7 @@ use super::{
         quant_format::int8::{scaled, zeros},
         quantized::Args,
     },
-    COLUMNS, ROWS,
+    COLUMNS, FEW_SHARED, ROWS,
     outputs::Block,
     staging::{STAGED, Slot, Stager, next, numbers, of_class, shared},
 };
@@ -140,7 +140,7 @@ impl Places {
 }
 
 /// What a lane has of a tile of rows of a unit.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Rows {
     pub codes: [u32; 4],
     /// Scales of two rows, and what else there is.
@@ -281,10 +281,8 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(
 ) -> Option<Block> {
     const { assert!(F::SCALES == 1 || !F::SHIFTED, "no such format has entry points here") };
     const {
-        assert!(
-            !super::is_some(size_of::<U32x4>() * shared::<F, BYTES>()),
-            "by its shared memory a block knows what it is"
-        )
+        let large = size_of::<U32x4>() * shared::<F, BYTES>();
+        assert!(!super::is_some(large) && large != FEW_SHARED as usize, "by its shared memory a block knows what it is")
     };
     let block_columns = if grid::dim_y() * COLUMNS < a.columns { 2 * COLUMNS } else { COLUMNS };
     let record = F::record(a.cols as usize, a.block_units);
