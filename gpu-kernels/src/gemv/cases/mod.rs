@@ -51,7 +51,7 @@ const SPILLED_WHY: &str = "a few registers over what two or four resident blocks
 
 /// Bytes that products of many columns keep in local memory on sm_90, where one block is resident.
 const SPILLED_BY_MANY: &[(&str, u32)] =
-    &[("gemm_q4_k_i16", 8), ("gemm_q5_1_i16", 8), ("gemm_q5_k_i16", 8), ("gemm_q6_k_i16", 24)];
+    &[("gemm_q4_k_i16", 8), ("gemm_q5_1_i16", 8), ("gemm_q5_k_i16", 8), ("gemm_q6_k_i16", 24), ("gemm_q6_k_f16", 8)];
 const SPILLED_BY_MANY_WHY: &str = "a few registers over 255, of which 128 hold sums";
 
 macro_rules! tensor_products {

@@ -8,7 +8,6 @@ use super::{
         tensor::{
             COLUMNS, ROWS,
             outputs::{self, Block, finish},
-            staging::Indexed,
             tiles::{Outputs, Part, TILES, add_class},
         },
     },
@@ -48,7 +47,7 @@ const LINES: usize = ROWS as usize / STAGED;
 /// What a thread brings to shared memory.
 struct Stager {
     record: Record,
-    rows: [Indexed; STAGED],
+    rows: [InMemory; STAGED],
     x: In<U32x4>,
     /// From there to the thread's columns.
     columns: [u32; COPIES],
@@ -67,7 +66,7 @@ impl Stager {
             let weights = a.weights.from(a.chosen(OfBlock::tile_of(block::idx_y()), record.vectors as u32));
             let rows = core::array::from_fn(|i| {
                 let row = outputs::row(a, ROWS, thread / 32 * 2 + i as u32, thread % 32 / 4);
-                Indexed(InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize)))
+                InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize))
             });
             let columns = core::array::from_fn(|i| {
                 let column = a.input(columns.column(thread / HALF as u32 + (COPIED * i) as u32));
@@ -78,14 +77,14 @@ impl Stager {
     }
 
     #[inline(always)]
-    unsafe fn load<F: Halves>(&self, group: u32) -> [Loaded<F, Indexed>; STAGED] {
+    unsafe fn load<F: Halves>(&self, group: u32) -> [Loaded<F>; STAGED] {
         // SAFETY: the caller's promise: the group is there.
         self.rows.map(|row| unsafe { Loaded::load(row, &self.record, group, lane() % 4) })
     }
 
     /// Takes apart half `half` of what is loaded.
     #[inline(always)]
-    unsafe fn store<F: Halves>(&self, half: usize, loaded: &[Loaded<F, Indexed>; STAGED]) {
+    unsafe fn store<F: Halves>(&self, half: usize, loaded: &[Loaded<F>; STAGED]) {
         let (line, t) = (thread::idx_x() as usize / 4, lane() % 4);
         // SAFETY: the caller's promise: nobody reads that half.
         unsafe {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::format::{
     halves::{Eight, Halves},
-    record::{InMemory, Memory, Record, UNIT},
+    record::{InMemory, Record, UNIT},
 };
 use warpsmith_device::mma::mma_f16;
 
@@ -33,16 +33,16 @@ impl Runs {
 
 /// What is loaded of a unit, as it is.
 #[derive(Clone)]
-pub struct Loaded<F: Halves, M: Memory = InMemory> {
+pub struct Loaded<F: Halves> {
     u: usize,
-    codes: F::Unit<M>,
+    codes: F::Unit<InMemory>,
     numbers: Words,
 }
 
-impl<F: Halves, M: Memory> Loaded<F, M> {
+impl<F: Halves> Loaded<F> {
     /// Unit `t` of a group of a row; behind the last one that, which activations of 0 are multiplied with.
     #[inline(always)]
-    pub unsafe fn load(row: M, record: &Record, group: u32, t: usize) -> Loaded<F, M> {
+    pub unsafe fn load(row: InMemory, record: &Record, group: u32, t: usize) -> Loaded<F> {
         // In 32 bits, so that an address is one instruction.
         let u = (TOGETHER * group + t as u32).min(record.units as u32 - 1);
         let (u, numbers) = (u as usize, Words::default());
@@ -67,7 +67,7 @@ impl<F: Halves, M: Memory> Loaded<F, M> {
     /// Weights `8 * v` to `8 * v + 7`.
     #[inline(always)]
     pub fn eight(&self, v: usize, scale: &F::Scale) -> Eight {
-        F::eight::<M>(&self.codes, v, scale)
+        F::eight::<InMemory>(&self.codes, v, scale)
     }
 }
 
