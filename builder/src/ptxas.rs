@@ -117,6 +117,12 @@ impl Ptxas {
         self.assemble_some(ptx, &arch, &[], None)
     }
 
+    /// The same of some entries of the file. The others cost no time, and one that it does not have is refused.
+    pub fn assemble_entries(&self, ptx: &Path, entries: &[&str], arch: Arch) -> Result<Vec<Resources>, BuildError> {
+        let options: Vec<&str> = entries.iter().flat_map(|entry| ["--entry", entry]).collect();
+        self.assemble_some(ptx, &arch, &options, None)
+    }
+
     /// What one entry of a text needs; `None` if the text has no such entry. The others cost no time.
     pub fn assemble_entry(&self, ptx: &str, entry: &str, arch: Arch) -> Result<Option<Resources>, BuildError> {
         let file = scratch_file("ptx");

@@ -63,13 +63,17 @@ fn assemble(
     let io = |e: std::io::Error| Failure::new(Kind::Operation, format!("cannot write PTX for ptxas: {e}"));
     let dir = tempfile::tempdir().map_err(io)?;
     let mut all = Assembled::new();
+    let wanted: Vec<&str> = entries.iter().map(|k| k.name.as_str()).collect();
     for name in archs {
         let arch = parse_arch(name)?;
         let (sm, text) = library.code_for(arch.sm())?;
         let path = dir.path().join(format!("kernels.sm_{sm}.ptx"));
         std::fs::write(&path, text).map_err(io)?;
-        let found = assembler
-            .assemble(&path, arch)
+        let found = match wanted.len() < library.manifest.kernels.len() {
+            true => assembler.assemble_entries(&path, &wanted, arch),
+            false => assembler.assemble(&path, arch),
+        };
+        let found = found
             .map_err(|e| Failure::new(Kind::Toolchain, format!("ptxas refuses the PTX for sm_{sm} on {name}: {e}")))?;
         for kernel in entries {
             let Some(r) = found.iter().find(|r| r.kernel == kernel.name) else {
