@@ -10,7 +10,7 @@ use super::families::{self, Family, TRAFFIC};
 use super::known::Miss;
 use super::slots::Work;
 use super::weighed::Weighed;
-use super::{Assembled, Gpu, Kernels, SM, profiles};
+use super::{Assembled, Gpu, KERNELS, profiles};
 use crate::failure::{Failure, Kind};
 
 /// A product that decoders launch, of a family.
@@ -56,7 +56,7 @@ impl Subject {
         // The others are evenly spread up to 1.
         x[cols / 3] = 15.0;
         let weights = self.family.format.decode(&t.bytes, ROWS, cols).map_err(|e| e.to_string())?;
-        let mut gpu = Gpu::new(&Kernels::new(SM), Checks::default());
+        let mut gpu = Gpu::new(&KERNELS, Checks::default());
         let got = multiply(&mut gpu, &t, self.product, &Inputs::one(&x, ROWS)).map_err(|e| e.to_string())?;
         let wanted = gemv::reference(&weights, &x, None).into_iter().zip(gemv::magnitudes(&weights, &x));
         let off = got.y.iter().zip(wanted).map(|(y, (want, scale))| (f64::from(*y) - want).abs() / scale);

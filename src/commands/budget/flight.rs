@@ -18,9 +18,9 @@ use warpsmith_host::model::{ModelShape, ProductShape};
 use super::cost::Subject;
 use super::families::PRODUCT_IN_FLIGHT;
 use super::known::{Held, Miss};
-use super::{Assembled, PROFILE, SM};
+use super::{Assembled, KERNELS, PROFILE, SM};
 use crate::cli::BudgetArgs;
-use crate::commands::check::bench::{Gpu, Kernels};
+use crate::commands::check::bench::Gpu;
 use crate::commands::estimate::{Demand, counted};
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
@@ -69,7 +69,7 @@ impl Flight {
         let sheet = Sheet::of(SM).ok_or_else(|| format!("no GPU stands for sm_{SM}"))?;
         let (format, rows, cols) = (s.family.format, product.rows, product.cols);
         let vectors = format.tensor_vectors(product.weight_rows(), cols).map_err(|e| e.to_string())?;
-        let mut gpu = Gpu::new(&Kernels::new(SM), PROFILE);
+        let mut gpu = Gpu::new(&KERNELS, PROFILE);
         gpu.first_blocks = Some(BLOCKS);
         // What the numbers are does not matter to what is asked for.
         let weights = gpu.output::<U32x4>(vectors)?;

@@ -20,8 +20,8 @@ use super::known::{Held, Miss};
 use super::pipes::Pipe;
 use super::slots::Work;
 use super::weighed::Weighed;
-use super::{Assembled, PROFILE, SM};
-use crate::commands::check::bench::{Gpu, Kernels};
+use super::{Assembled, KERNELS, PROFILE};
+use crate::commands::check::bench::Gpu;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 
@@ -79,7 +79,7 @@ impl Run {
 
     /// Launches it on a device of the right size, which runs the first block. What the numbers are does not matter to what is counted.
     fn launch(self) -> Result<LaunchProfile, String> {
-        let mut gpu = Gpu::new(&Kernels::new(SM), PROFILE);
+        let mut gpu = Gpu::new(&KERNELS, PROFILE);
         gpu.first_blocks = Some(1);
         let of = QuantizedProduct::of(self.format, self.activations).ok_or("it has no such activations")?;
         let vectors = self.format.tensor_vectors(ROWS, COLS).map_err(|e| e.to_string())?;

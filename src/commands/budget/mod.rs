@@ -18,7 +18,7 @@ pub mod slots;
 mod weighed;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rayon::prelude::*;
 use warpsmith_builder::ptxas::Resources;
@@ -35,6 +35,8 @@ use cost::{Cost, Subject};
 
 pub const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
 const SM: u32 = 90;
+/// Loaded once for all that runs them.
+static KERNELS: LazyLock<Arc<Kernels>> = LazyLock::new(|| Kernels::new(SM));
 /// The release that CI pins; others give other code.
 const PTXAS: &str = "nvidia-cuda-nvcc==13.5.37";
 const NVDISASM: &str = "nvidia-cuda-nvdisasm==13.5.37";
@@ -202,7 +204,7 @@ fn held(args: &BudgetArgs, measured: &Measured) -> Vec<known::Held> {
 /// The launches of a case, which is compared with its reference too.
 fn profiles(case: &Case) -> Result<Vec<LaunchProfile>, Failure> {
     let operation = |e: String| Failure::new(Kind::Operation, format!("{case}: {e}"));
-    let mut gpu = Gpu::new(&Kernels::new(SM), PROFILE);
+    let mut gpu = Gpu::new(&KERNELS, PROFILE);
     case.run(&mut gpu).map_err(|e| operation(e.to_string()))?;
     Ok(gpu.profiles)
 }

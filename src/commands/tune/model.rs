@@ -3,6 +3,7 @@
 //! A block of rows costs what every other costs, so a few rows are run, and the rest is their multiple.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use warpsmith_arch::Gpu as Sheet;
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
@@ -22,6 +23,7 @@ pub const GPUS: [&str; 6] = ["t4", "a100", "rtx3090", "rtx4090", "h200", "rtx509
 pub struct Codes<'a> {
     tools: &'a Tools,
     sm: u32,
+    kernels: Arc<Kernels>,
     codes: HashMap<String, Assembled>,
 }
 
@@ -34,7 +36,7 @@ pub struct Cost {
 
 impl<'a> Codes<'a> {
     pub fn new(tools: &'a Tools, sm: u32) -> Codes<'a> {
-        Codes { tools, sm, codes: HashMap::new() }
+        Codes { tools, sm, kernels: Kernels::new(sm), codes: HashMap::new() }
     }
 
     /// Compiles a kernel, if that was not done yet.
@@ -52,7 +54,7 @@ impl<'a> Codes<'a> {
         let written = product.quant_format(format);
         let asked = written.map_or(String::new(), |c| format!(",quant_format={}", c as u32));
         let case = subject.parse(&format!("rows={ROWS},cols={cols}{asked}")).map_err(|e| e.to_string())?;
-        let mut bench = Gpu::new(&Kernels::new(self.sm), PROFILE);
+        let mut bench = Gpu::new(&self.kernels, PROFILE);
         case.run(&mut bench).map_err(|e| format!("{case}: {e}"))?;
         let own = product.kernel(format);
         let bytes = 16 * format.tensor_vectors(ROWS as usize, cols).map_err(|e| e.to_string())?;
