@@ -58,6 +58,10 @@ impl<T: Element> Buffer<T> {
         Buffer { allocation, len, element: PhantomData }
     }
 
+    pub(crate) fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+
     /// A number that no other buffer of this process has or will have. It belongs to the memory:
     /// what is keyed by it never meets another buffer at the same address.
     pub fn id(&self) -> u64 {

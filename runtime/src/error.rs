@@ -53,6 +53,14 @@ pub enum Error {
         /// Its bytes.
         bytes: u64,
     },
+    /// A handle of another process's buffer does not fit what it is opened as, or its memory.
+    #[error("Device::open_buffer: a handle of {bytes} bytes, {why}")]
+    Handle {
+        /// Bytes of the buffer, as the handle has them.
+        bytes: u64,
+        /// What does not fit.
+        why: String,
+    },
     /// A handle that was to be adopted is of another context.
     #[error(
         "{call}: it belongs to another context than the device; `Device::from_context` makes the device of a context"

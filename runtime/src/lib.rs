@@ -52,6 +52,7 @@ mod order;
 mod peer;
 mod pinned;
 mod profile;
+mod shared;
 mod stream;
 mod sys;
 
@@ -68,6 +69,7 @@ pub use launch::Launcher;
 pub use nodes::{GraphBuilder, InOrder, Node};
 pub use pinned::Pinned;
 pub use profile::{KernelTime, Profile};
+pub use shared::BufferHandle;
 pub use stream::Stream;
 pub use warpsmith_image::{ArgEntry, KernelEntry, Manifest};
 

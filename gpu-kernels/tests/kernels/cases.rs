@@ -1,7 +1,7 @@
 //! Every kernel in every shape that its operation has (`gpu_kernels::list`), which `warpsmith check` goes through as well.
 
 use crate::machine::{Buffer, Gpu};
-use gpu_kernels::cases::{Bench, Subject};
+use gpu_kernels::cases::{Bench, Product::*, Subject};
 use warpsmith_device::Element;
 
 impl Bench for Gpu {
@@ -50,7 +50,10 @@ macro_rules! tests {
 tests! {
     embeddings: Subject::Embed(_),
     norms: Subject::RmsNorm | Subject::AddRmsNorm | Subject::LayerNorm,
-    products: Subject::Gemv { .. },
+    products: Subject::Gemv { product: Naive | FourRows | Gemv | GemvSwiglu | Gemm | GemmSwiglu, .. },
+    products_of_8_bits: Subject::Gemv { product: Int8 | Int8Swiglu | GemmInt8 | GemmInt8Swiglu, .. },
+    products_of_16_bits: Subject::Gemv { product: Int16 | Int16Swiglu | GemmInt16 | GemmInt16Swiglu, .. },
+    products_of_halves: Subject::Gemv { product: Half | HalfSwiglu | GemmHalf | GemmHalfSwiglu, .. },
     rotations: Subject::Rope | Subject::QkNormRope,
     caches: Subject::KvStore { .. },
     stores_of_columns: Subject::QkvStore(_),
