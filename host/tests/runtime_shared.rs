@@ -56,6 +56,8 @@ fn the_other_process() {
     stream.launch(Bump { cells: &mut cells, n: N, by: 1 }).unwrap();
     let graph = stream.capture(|scope| scope.launch(Bump { cells: &mut cells, n: N, by: 1 })).unwrap();
     graph.launch(&stream).unwrap();
+    let twice = open::<u32>(&device, handle(&given)).unwrap_err();
+    assert!(matches!(twice, Error::Owned { .. }), "{twice}");
     let address = cells.address().raw();
     drop(cells);
     graph.launch(&stream).unwrap();

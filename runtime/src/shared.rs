@@ -90,7 +90,8 @@ impl Device {
     /// other; it is closed when its last user is gone.
     ///
     /// # Errors
-    /// [`Error::Handle`] where its bytes are no whole number of elements or more than the memory has, and those of the driver: a process cannot open what is its own.
+    /// [`Error::Handle`] where its bytes are no whole number of elements or more than the memory has, [`Error::Owned`] where a buffer of
+    /// this device has it open already, and those of the driver: a process cannot open what is its own.
     ///
     /// # Safety
     /// The other process keeps the memory for as long as it is used here, and what processes do to it is ordered: by what they tell one

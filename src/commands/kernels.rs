@@ -69,9 +69,10 @@ fn assemble(
         let (sm, text) = library.code_for(arch.sm())?;
         let path = dir.path().join(format!("kernels.sm_{sm}.ptx"));
         std::fs::write(&path, text).map_err(io)?;
-        let found = match wanted.len() < library.manifest.kernels.len() {
-            true => assembler.assemble_entries(&path, &wanted, arch),
-            false => assembler.assemble(&path, arch),
+        let found = if wanted.len() < library.manifest.kernels.len() {
+            assembler.assemble_entries(&path, &wanted, arch)
+        } else {
+            assembler.assemble(&path, arch)
         };
         let found = found
             .map_err(|e| Failure::new(Kind::Toolchain, format!("ptxas refuses the PTX for sm_{sm} on {name}: {e}")))?;
