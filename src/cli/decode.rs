@@ -58,8 +58,11 @@ pub struct RunArgs {
 /// Arguments of `bench-model`.
 #[derive(Debug, Args)]
 pub struct BenchModelArgs {
-    #[arg(long, value_name = "M.gguf", help = model_help(" [default: models/warpsmith-2m-q8_0.gguf, which ships with the project]"))]
-    pub model: Option<PathBuf>,
+    #[arg(long, value_name = "SHAPE|M.gguf", help = format!("{}, of which weights are random [default: models/warpsmith-2m-q8_0.gguf, which ships with the project]", projected_help()))]
+    pub model: Option<String>,
+    /// Format of all weights of a shape, e.g. Q1_0, Q4_K or Q8_0.
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<Format>,
     /// Lengths of prompts, e.g. 128,512; 0: none.
     #[arg(short, long, value_name = "N", value_delimiter = ',', num_args = 1, default_value = "512")]
     pub prompt: Vec<usize>,
@@ -69,6 +72,9 @@ pub struct BenchModelArgs {
     /// Sequences that generate together, e.g. 4,16: each number of tokens for each of them, from a pool of pages.
     #[arg(short, long, value_name = "N", value_delimiter = ',', num_args = 1, value_parser = positive)]
     pub batch: Vec<usize>,
+    /// Tokens that are in the cache before each test, as a prompt that is not timed.
+    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    pub depth: usize,
     /// How often each is timed, behind two runs that are not.
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub repetitions: usize,

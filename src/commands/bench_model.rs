@@ -1,5 +1,7 @@
 //! `warpsmith bench-model`: tokens a second of prompts and of generation, as `llama-bench` gives them.
 
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,7 +10,9 @@ use warpsmith_driver_api::software;
 use warpsmith_host::decode::{
     DecodeError, Decoder, DecoderOptions, Feed, Model, Pool, PoolOptions, Sequence, SequenceOptions, Session,
 };
+use warpsmith_host::model::ModelFile;
 
+use super::named::Named;
 use super::processes::Party;
 use super::run::report::{EngineReport, ModelReport};
 use super::run::shipped_model;
@@ -66,41 +70,28 @@ impl Test {
         }
     }
 
-    fn run(self, subject: &mut Subject, tokens: &[u32]) -> Result<Rate, DecodeError> {
+    fn run(self, subject: &mut Subject, (depth, tokens): (usize, &[u32])) -> Result<Rate, DecodeError> {
+        subject.begin(self.batch().unwrap_or(1), &tokens[..depth])?;
+        let tokens = &tokens[depth..];
+        let start = Instant::now();
         match subject {
-            Subject::One(session) => self.run_alone(session, tokens),
-            Subject::Many(decoder, sequences) => self.run_together(decoder, sequences, tokens),
+            Subject::One(session) => {
+                if let Test::Prompt(n) = self {
+                    session.prefill(&tokens[..n])?;
+                } else {
+                    session.generate(&tokens[..1], self.length(), |_| ControlFlow::Continue(()))?;
+                }
+            }
+            Subject::Many(decoder, sequences) => {
+                let first = |i: usize| tokens[i % tokens.len()];
+                let feed = |(i, sequence)| Feed { sequence, token: first(i) };
+                let batch = self.batch().unwrap_or(1);
+                let mut pipeline =
+                    decoder.pipeline(sequences.iter_mut().take(batch).enumerate().map(feed).collect())?;
+                pipeline.limit(self.length());
+                while pipeline.next_tokens()?.is_some() {}
+            }
         }
-    }
-
-    fn run_alone(self, session: &mut Session, tokens: &[u32]) -> Result<Rate, DecodeError> {
-        session.rollback(0)?;
-        let start = Instant::now();
-        if let Test::Prompt(n) = self {
-            session.prefill(&tokens[..n])?;
-            return Ok(Rate::since(start, n));
-        }
-        let mut next = tokens.first().copied().unwrap_or_default();
-        for _ in 0..self.length() {
-            next = session.feed(next)?;
-        }
-        Ok(Rate::since(start, self.length()))
-    }
-
-    fn run_together(
-        self,
-        decoder: &mut Decoder,
-        sequences: &mut [Sequence],
-        tokens: &[u32],
-    ) -> Result<Rate, DecodeError> {
-        sequences.iter_mut().for_each(Sequence::reset);
-        let start = Instant::now();
-        let first = |i: usize| tokens[i % tokens.len()];
-        let feed = |(i, sequence)| Feed { sequence, token: first(i) };
-        let batch = self.batch().unwrap_or(1);
-        let mut pipeline = decoder.pipeline(sequences.iter_mut().take(batch).enumerate().map(feed).collect())?;
-        pipeline.limit(self.length());
-        while pipeline.next_tokens()?.is_some() {}
         Ok(Rate::since(start, self.tokens()))
     }
 }
@@ -127,6 +118,31 @@ impl Subject {
         let options = SequenceOptions { capacity: Some(capacity), kv: of.kv, ..Default::default() };
         let sequences = (0..batch).map(|_| Sequence::in_pool(&pool, options)).collect::<Result<_, _>>()?;
         Ok(Subject::Many(Box::new(decoder), sequences))
+    }
+
+    /// Leaves so many sequences with these tokens and no others.
+    fn begin(&mut self, batch: usize, tokens: &[u32]) -> Result<(), DecodeError> {
+        let (decoder, sequences) = match self {
+            Subject::One(session) => {
+                let recurrent = session.model().config().delta.is_some();
+                if recurrent || session.len() < tokens.len() {
+                    session.reset();
+                }
+                session.rollback(tokens.len().min(session.len()))?;
+                if session.len() < tokens.len() {
+                    session.prefill(tokens)?;
+                }
+                return Ok(());
+            }
+            Subject::Many(decoder, sequences) => (decoder, sequences),
+        };
+        for sequence in sequences.iter_mut().take(batch) {
+            sequence.reset();
+            if !tokens.is_empty() {
+                decoder.prefill(sequence, tokens)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -190,8 +206,16 @@ struct Report {
     kv: String,
     activations: String,
     fast_prefill: bool,
+    /// Tokens in the cache before each test.
+    depth: usize,
     repetitions: usize,
     tests: Vec<Row>,
+}
+
+/// A model's file and where it is.
+fn opened(path: PathBuf, args: &BenchModelArgs) -> Result<(ModelFile, PathBuf), Failure> {
+    let loaded = Loaded::open(path, args.engine.context)?;
+    Ok((loaded.file, loaded.path))
 }
 
 /// Runs the command.
@@ -203,27 +227,34 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
         .collect();
     let longest = tests.iter().map(|t| t.length()).max();
     let longest = longest.ok_or_else(|| Failure::usage("there is nothing to time: -p and -n are both 0".to_owned()))?;
-    let path = match &args.model {
-        Some(path) => path.clone(),
-        None => shipped_model()?,
+    let longest = longest + args.depth;
+    let (file, path) = match (&args.model, args.format) {
+        (None, None) => opened(shipped_model()?, args)?,
+        (None, Some(_)) => return Err(Failure::usage("--format is for shapes; name one by --model")),
+        (Some(model), format) => match Named::of(model, format)? {
+            Named::Shape(shape, format) => {
+                let file = ModelFile::random(shape.config(), format, shape.tied).map_err(Failure::input)?;
+                (file, PathBuf::from(format!("{} with random weights", shape.title)))
+            }
+            Named::File(path) => opened(path, args)?,
+        },
     };
-    let loaded = Loaded::open(path, args.engine.context)?;
-    let (context, vocab) = (loaded.file.config().context, loaded.file.config().vocab);
+    let (context, vocab) = (file.config().context, file.config().vocab);
     let capacity = args.engine.context.unwrap_or(longest);
     if longest > capacity || capacity > context {
         return Err(Failure::input(format!(
-            "{longest} tokens in a context of {capacity}: the model's context is {context} positions; ask for fewer by -p and -n"
+            "{longest} tokens in a context of {capacity}: the model's context is {context} positions; ask for fewer by -p, -n and -d"
         )));
     }
     let devices = session::open_devices(&args.engine, Party::of(&args.engine.processes)?)?;
     let listens = devices.listens();
     let device = &devices.first;
-    let (engine, model_report) = (EngineReport::new(&devices), ModelReport::new(&loaded.path, &loaded.file));
+    let (engine, model_report) = (EngineReport::new(&devices), ModelReport::new(&path, &file));
     if !args.json && !listens {
         println!("engine  {engine}\nmodel   {model_report}\n");
         output::flush();
     }
-    let model = session::load(&devices, &loaded.file, args.json)?;
+    let model = session::load(&devices, &file, args.json)?;
     // Any tokens: what they are changes no launch.
     let tokens: Vec<u32> = (0..longest).map(|i| ((i * 7919 + 13) % vocab) as u32).collect();
     let bar = if listens { ProgressBar::hidden() } else { ProgressBar::no_length() };
@@ -238,7 +269,7 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
         let batch = first.batch().and(args.batch.iter().copied().max());
         let mut subject = Subject::new(&model, &args.engine, capacity, batch)?;
         for test in tests {
-            rows.push(row(test, &mut subject, &tokens, (args.repetitions, device.is_software()), &bar)?);
+            rows.push(row(test, &mut subject, (args.depth, &tokens), (args.repetitions, device.is_software()), &bar)?);
         }
     }
     bar.finish_and_clear();
@@ -252,6 +283,7 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
         kv: precision.kv.to_string(),
         activations: precision.activations.to_string(),
         fast_prefill: precision.fast_prefill,
+        depth: args.depth,
         repetitions: args.repetitions,
         tests: rows,
     };
@@ -267,7 +299,7 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
 fn row(
     test: Test,
     subject: &mut Subject,
-    tokens: &[u32],
+    tokens: (usize, &[u32]),
     (repetitions, counts): (usize, bool),
     bar: &ProgressBar,
 ) -> Result<Row, Failure> {
@@ -305,8 +337,8 @@ fn print(report: &Report, software: bool) {
     print!("{table}");
     println!(
         "\nppN: a prompt of N tokens at once; tgN: N tokens one by one; tgN x B: of B sequences together, tokens of all; {} repetitions; \
-         cache {}, activations {}",
-        report.repetitions, report.kv, report.activations
+         behind {} tokens; cache {}, activations {}",
+        report.repetitions, report.depth, report.kv, report.activations
     );
     if software {
         println!(

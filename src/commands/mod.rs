@@ -11,6 +11,7 @@ pub mod doctor;
 mod estimate;
 pub mod inspect;
 pub mod kernels;
+mod named;
 pub mod new;
 mod processes;
 pub mod profile;

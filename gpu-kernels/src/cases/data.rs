@@ -70,6 +70,21 @@ pub fn set_scale(format: Format, block: &mut [u8], scale: f64) {
     }
 }
 
+/// Makes a block of a format out of any bytes whose weights have this root mean square, with the sign of `rms` on its scales.
+pub fn make_sized(format: Format, block: &mut [u8], rms: f64) {
+    if format == Format::TQ2_0_G128 {
+        // Code 3 is reserved, and a file with it is refused.
+        block.iter_mut().for_each(|b| *b &= !((*b & (*b >> 1) & 0x55) << 1));
+    }
+    make_sound(format, block);
+    // The weights' size under scales of 1 says what the scales have to be.
+    set_scale(format, block, 1.0);
+    let mut weights = vec![0.0; format.block_elems()];
+    format.decode_block(block, &mut weights);
+    let square: f64 = weights.iter().map(|w| f64::from(*w).powi(2)).sum();
+    set_scale(format, block, rms / (square / weights.len() as f64).sqrt().max(0.1));
+}
+
 /// A matrix of weights.
 #[derive(Clone, Debug)]
 pub struct Tensor {
@@ -121,6 +136,26 @@ impl Tensor {
             for row in bytes.chunks_exact_mut(cols / format.block_elems() * format.block_bytes()) {
                 let scale = (rng.unit() * 0.1).to_le_bytes();
                 row.chunks_exact_mut(format.block_bytes()).for_each(|block| block[36..].copy_from_slice(&scale));
+            }
+        }
+        Tensor { format, bytes, rows, cols }
+    }
+
+    /// Any codes, of weights with about this root mean square.
+    pub fn of_size(rng: &mut Rng, format: Format, rows: usize, cols: usize, rms: f64) -> Tensor {
+        let mut bytes: Vec<u8> = Vec::new();
+        // What a uniform number in -1 .. 1 is multiplied with.
+        let width = rms * 3f64.sqrt();
+        for _ in 0..rows * cols / format.block_elems() {
+            match format {
+                Format::F32 => bytes.extend((rng.unit() * width as f32).to_le_bytes()),
+                Format::F16 => bytes.extend(f16::from_f64(f64::from(rng.unit()) * width).to_le_bytes()),
+                Format::BF16 => bytes.extend(bf16::from_f64(f64::from(rng.unit()) * width).to_le_bytes()),
+                _ => {
+                    let start = bytes.len();
+                    bytes.extend((0..format.block_bytes()).map(|_| rng.next() as u8));
+                    make_sized(format, &mut bytes[start..], rms);
+                }
             }
         }
         Tensor { format, bytes, rows, cols }

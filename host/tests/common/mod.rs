@@ -7,7 +7,7 @@ pub mod hybrids;
 pub mod layer_normed;
 pub mod mixtures;
 
-use gpu_kernels::cases::{make_sound, set_scale};
+use gpu_kernels::cases::make_sized;
 use gpu_kernels::format::Format;
 use std::path::PathBuf;
 use warpsmith_host::gguf::{Gguf, GgufWriter, TensorType};
@@ -142,20 +142,8 @@ pub fn random_matrix(rng: &mut Rng, f: Format, rows: usize, cols: usize, std: f6
             Format::BF16 => out.extend(half::bf16::from_f64(rng.normal() * std).to_le_bytes()),
             _ => {
                 let mut block: Vec<u8> = (0..f.block_bytes()).map(|_| rng.next() as u8).collect();
-                let ternary = f == Format::TQ2_0_G128;
-                if ternary {
-                    // Code 3 is reserved, and a file with it is refused.
-                    block.iter_mut().for_each(|b| *b &= !((*b & (*b >> 1) & 0x55) << 1));
-                }
-                // The weights' size under scales of 1 says what the scales have to be.
-                make_sound(f, &mut block);
-                set_scale(f, &mut block, 1.0);
-                let mut weights = vec![0.0; f.block_elems()];
-                f.decode_block(&block, &mut weights);
-                let square: f64 = weights.iter().map(|w| f64::from(*w).powi(2)).sum();
-                let spread = (square / weights.len() as f64).sqrt().max(0.1);
-                let sign = if rng.below(8) == 0 && !ternary { -1.0 } else { 1.0 };
-                set_scale(f, &mut block, sign * std / spread * (0.75 + rng.unit() / 2.0));
+                let sign = if rng.below(8) == 0 && f != Format::TQ2_0_G128 { -1.0 } else { 1.0 };
+                make_sized(f, &mut block, sign * std * (0.75 + rng.unit() / 2.0));
                 out.extend(block);
             }
         }

@@ -1,6 +1,7 @@
 //! The tensors of a model, found, checked and named by what they do.
 
 use super::find::{Find, LONGROPE, Vectors};
+use super::random::RandomRows;
 use super::{Config, Cut, LayerTensors, Matrix, ModelError};
 use crate::checkpoint;
 use crate::gguf::{Gguf, GgufWriter, TensorData, TensorType};
@@ -30,6 +31,8 @@ struct Inner {
     scales: HashMap<String, Vec<f32>>,
     /// Rows of the vocabulary that logits are computed of.
     head: Range<usize>,
+    /// What matrices hold where there is no file and weights do not matter.
+    random: Option<Arc<RandomRows>>,
 }
 
 impl std::fmt::Debug for ModelFile {
@@ -79,13 +82,40 @@ impl ModelFile {
         find.refuse_unknown()?;
         let (scales, head) = (find.into_scales(), 0..vocab);
         let gguf = Arc::new(gguf);
-        Ok(ModelFile(Arc::new(Inner { config, embedding, output, vectors, rope_freqs, layers, scales, head, gguf })))
+        Ok(ModelFile(Arc::new(Inner {
+            config,
+            embedding,
+            output,
+            vectors,
+            rope_freqs,
+            layers,
+            scales,
+            head,
+            gguf,
+            random: None,
+        })))
     }
 
     /// A model of these numbers that has no file: all its matrices are of one format, nothing is known of their weights, and vectors
-    /// are zeros. For asking what a decoder would do with such a model
+    /// are ones. For asking what a decoder would do with such a model
     /// ([`Model::reserve`](crate::decode::Model::reserve)); what reads weights fails.
     pub fn described(config: Config, format: Format, tied: bool) -> Result<Self, ModelError> {
+        Self::without_file(config, format, tied, None)
+    }
+
+    /// A [described](Self::described) model with random weights, for measuring what a model of these numbers takes: a model is
+    /// loaded from it as from a file, and computes ordinary numbers. Few rows of each width differ, since making them takes
+    /// longer than multiplying them; on a device every matrix has memory of its own.
+    pub fn random(config: Config, format: Format, tied: bool) -> Result<Self, ModelError> {
+        Self::without_file(config, format, tied, Some(Arc::default()))
+    }
+
+    fn without_file(
+        config: Config,
+        format: Format,
+        tied: bool,
+        random: Option<Arc<RandomRows>>,
+    ) -> Result<Self, ModelError> {
         let gguf = Gguf::from_bytes(GgufWriter::new().to_bytes())?;
         let find = Find::new(&gguf, &config, Some(format));
         let (hidden, vocab) = (config.hidden, config.vocab);
@@ -104,6 +134,7 @@ impl ModelFile {
             head,
             gguf,
             config,
+            random,
         })))
     }
 
@@ -115,7 +146,7 @@ impl ModelFile {
         (embedding, output): (Matrix, Option<Matrix>),
         head: Range<usize>,
     ) -> ModelFile {
-        let Inner { gguf, vectors, rope_freqs, scales, .. } = &*self.0;
+        let Inner { gguf, vectors, rope_freqs, scales, random, .. } = &*self.0;
         let head_bias = self.output_bias().and_then(|all| all.get(head.clone())).map(<[f32]>::to_vec);
         ModelFile(Arc::new(Inner {
             gguf: gguf.clone(),
@@ -127,6 +158,7 @@ impl ModelFile {
             layers,
             scales: scales.clone(),
             head,
+            random: random.clone(),
         }))
     }
 
@@ -244,6 +276,9 @@ impl ModelFile {
     /// Copies the bytes of these rows, which it has, of a matrix of this file or of a share of one, in its format's block layout.
     pub(crate) fn read_rows(&self, matrix: &Matrix, rows: Range<usize>, to: &mut [u8]) -> Result<(), ModelError> {
         let failed = |source| ModelError::TensorData { tensor: matrix.name.clone(), source };
+        if let Some(random) = &self.0.random {
+            return random.read(matrix, rows, to).map_err(failed);
+        }
         let bytes = matrix.format.row_bytes(matrix.cols).map_err(failed)?;
         let Some(Cut { rows: held, of_cols, cols }) = &matrix.cut else {
             return Ok(self.data(matrix).read(rows.start * bytes, to)?);
@@ -313,6 +348,27 @@ mod tests {
             let lengths =
                 |f: &ModelFile| f.layers().iter().flat_map(LayerTensors::vectors).map(<[f32]>::len).collect::<Vec<_>>();
             assert_eq!((lengths(&described), described.tied()), (lengths(&file), file.tied()));
+        }
+    }
+
+    #[test]
+    fn a_model_of_random_weights_has_ordinary_rows_of_every_format() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/tiny-qwen3-f16.gguf");
+        let config = ModelFile::open(path).unwrap().config().clone();
+        for format in Format::ALL {
+            let file = ModelFile::random(config.clone(), format, true).unwrap();
+            let embedding = Matrix { cols: 512, ..file.embedding().clone() };
+            let row = format.row_bytes(512).unwrap();
+            let (mut rows, mut later) = (vec![0xA5; 70 * row], vec![0x5A; 2 * row]);
+            file.read_rows(&embedding, 3..73, &mut rows).unwrap();
+            file.read_rows(&embedding, 66..68, &mut later).unwrap();
+            assert_eq!(&rows[63 * row..65 * row], &later, "{format}: a row depends on how it is read");
+            assert_ne!(&rows[..row], &rows[row..2 * row], "{format}: rows are the same");
+            format.validate(&rows, 70, 512).unwrap();
+            let weights = format.decode(&rows, 70, 512).unwrap();
+            let square: f64 = weights.iter().map(|w| f64::from(*w).powi(2)).sum();
+            let rms = (square / weights.len() as f64).sqrt() * 512f64.sqrt();
+            assert!((0.5..2.0).contains(&rms), "{format}: {rms}");
         }
     }
 

@@ -188,7 +188,7 @@ impl<'a> Find<'a> {
     /// A tensor of f32 of that shape.
     pub fn floats(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
         if self.described.is_some() {
-            return Ok(vec![0.0; shape.iter().product()]);
+            return Ok(vec![1.0; shape.iter().product()]);
         }
         let tensor = self.tensor(name, shape)?;
         if tensor.info.kind != TensorType::F32 {

@@ -22,6 +22,7 @@ mod layer;
 mod matrix;
 mod per_layer;
 mod pieces;
+mod random;
 mod rope;
 mod scaling;
 mod sections;

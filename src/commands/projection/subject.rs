@@ -1,11 +1,10 @@
 //! The model of a projection: the shape of a published one, or a file.
 
-use std::path::Path;
-
 use warpsmith_host::gpu_kernels::format::Format;
-use warpsmith_host::model::{LayerTensors, ModelFile, ModelShape};
+use warpsmith_host::model::{LayerTensors, ModelFile};
 
 use crate::cli::ProjectionArgs;
+use crate::commands::named::Named;
 use crate::failure::Failure;
 
 /// Milliseconds that a step of a shape in a format is to take on an H200 with 1024 positions, at most.
@@ -24,28 +23,17 @@ pub struct Subject {
 impl Subject {
     /// Of the options.
     pub fn of(args: &ProjectionArgs) -> Result<Subject, Failure> {
-        match (ModelShape::find(&args.model), args.format) {
-            (Some(shape), Some(format)) => {
+        match Named::of(&args.model, args.format)? {
+            Named::Shape(shape, format) => {
                 let file = ModelFile::described(shape.config(), format, shape.tied).map_err(Failure::input)?;
                 let of = |g: &&(&str, Format, f64)| g.0 == shape.name && g.1 == format;
                 let goal =
                     GOALS.iter().find(of).filter(|_| args.gpu.eq_ignore_ascii_case("h200") && args.context <= 1024);
                 Ok(Subject { file, title: format!("{} in {format}", shape.title), goal: goal.map(|g| g.2) })
             }
-            (Some(_), None) => Err(Failure::usage(format!(
-                "a shape needs the format of its weights: --format {}",
-                Format::ALL.map(Format::name).join("|")
-            ))),
-            (None, Some(_)) if Path::new(&args.model).exists() => {
-                Err(Failure::usage("--format is for shapes; a file has its own formats"))
-            }
-            (None, _) if !Path::new(&args.model).exists() => {
-                let names: Vec<&str> = ModelShape::all().map(|s| s.name).collect();
-                Err(Failure::usage(format!("{} is no file, and no shape: there are {}", args.model, names.join(", "))))
-            }
-            (None, _) => {
+            Named::File(path) => {
                 let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", args.model));
-                let file = ModelFile::open(&args.model).map_err(|e| named(&e))?;
+                let file = ModelFile::open(path).map_err(|e| named(&e))?;
                 file.check_kernels().map_err(|e| named(&e))?;
                 Ok(Subject { file, title: args.model.clone(), goal: None })
             }
