@@ -63,6 +63,9 @@ pub struct BenchModelArgs {
     /// Format of all weights of a shape, e.g. Q1_0, Q4_K or Q8_0.
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
+    /// Take only so many layers of a shape, to see sooner what one of them takes.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub layers: Option<usize>,
     /// Lengths of prompts, e.g. 128,512; 0: none.
     #[arg(short, long, value_name = "N", value_delimiter = ',', num_args = 1, default_value = "512")]
     pub prompt: Vec<usize>,

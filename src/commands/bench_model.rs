@@ -229,12 +229,20 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
     let longest = longest.ok_or_else(|| Failure::usage("there is nothing to time: -p and -n are both 0".to_owned()))?;
     let longest = longest + args.depth;
     let (file, path) = match (&args.model, args.format) {
+        (None, None) if args.layers.is_some() => {
+            return Err(Failure::usage("--layers is for shapes; name one by --model"));
+        }
         (None, None) => opened(shipped_model()?, args)?,
         (None, Some(_)) => return Err(Failure::usage("--format is for shapes; name one by --model")),
         (Some(model), format) => match Named::of(model, format)? {
             Named::Shape(shape, format) => {
-                let file = ModelFile::random(shape.config(), format, shape.tied).map_err(Failure::input)?;
+                let mut config = shape.config();
+                config.layers = args.layers.unwrap_or(config.layers);
+                let file = ModelFile::random(config, format, shape.tied).map_err(Failure::input)?;
                 (file, PathBuf::from(format!("{} with random weights", shape.title)))
+            }
+            Named::File(_) if args.layers.is_some() => {
+                return Err(Failure::usage("--layers is for shapes; a file has as many as it has"));
             }
             Named::File(path) => opened(path, args)?,
         },

@@ -115,7 +115,7 @@ impl Bench {
             }};
         }
         lanes!("FFMA", RateFfma, step::ffma);
-        lanes!("LOP3", RateLop3, step::lop3);
+        lanes!("LOP3 (and an IADD)", RateLop3, step::lop3);
         lanes!("POPC (and a LOP3)", RatePopc, step::popc);
         lanes!("IDP.4A", RateDp4a, step::dp4a);
 

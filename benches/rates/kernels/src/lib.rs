@@ -26,11 +26,11 @@ pub mod step {
         math::fma(f32::from_bits(v), 0.5, 1.0).to_bits()
     }
 
-    /// `LOP3`.
+    /// `LOP3`, and an `IADD`: steps of `LOP3` alone are one step, which the assembler finds.
     #[inline(always)]
     #[must_use]
     pub fn lop3(v: u32) -> u32 {
-        (v & 0x3a5c_96f1) ^ 0x1234_5677
+        (v & 0x3a5c_96f1) ^ v.wrapping_add(0x1234_5677)
     }
 
     /// `POPC`, and a `LOP3`.
