@@ -159,7 +159,7 @@ fn step(stream: &Stream, capacity: u32, (keys, values): (Vec<f16>, Vec<f16>)) ->
                 quant_format: NONE,
                 layer,
             };
-            // SAFETY: the caches live as long as this closure, and with it the graph; they are its alone.
+            // SAFETY: the caches live as long as this closure, which whoever captures it keeps as long as the graph; they are its alone.
             unsafe { on.launch_unchecked(attend) }
         },
         move |(_, (_, _, y), _), stream| Ok(compared(&stream.read(y)?, &inputs.reference(capacity, &layer))),

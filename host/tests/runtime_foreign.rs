@@ -111,7 +111,7 @@ fn an_update_needs_as_many_foreign_nodes() {
 
 #[test]
 fn a_failure_while_other_code_records_ends_the_capture() {
-    let (_device, stream) = device();
+    let (device, stream) = device();
     let mut cells = stream.zeros::<u32>(4).unwrap();
     let address = cells.address().raw();
     for call in ["cuStreamGetCaptureInfo_v2", "cuGraphGetNodes"] {
@@ -137,7 +137,9 @@ fn a_failure_while_other_code_records_ends_the_capture() {
             }
         })
         .unwrap_err();
-    assert!(error.to_string().contains("their code"), "{error}");
+    // NVIDIA's driver records it, and finds the error when the graph is made.
+    let says = if device.is_software() { "their code" } else { "cuGraphInstantiate" };
+    assert!(error.to_string().contains(says), "{error}");
     assert_eq!(stream.read(&cells).unwrap(), [6; 4]);
 }
 

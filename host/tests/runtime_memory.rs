@@ -178,7 +178,10 @@ fn memory_is_given_back() {
         drop((b, a));
     }
     assert_eq!(device.live_allocations(), live);
-    assert_eq!(device.memory_info().unwrap().free, free);
+    // A GPU's memory is other processes' too.
+    if device.is_software() {
+        assert_eq!(device.memory_info().unwrap().free, free);
+    }
     assert!(device.take_deferred_error().is_none());
 }
 
