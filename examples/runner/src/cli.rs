@@ -1,12 +1,13 @@
 //! Options.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser};
 use warpsmith_host::collectives::{Error, Transport, World};
-use warpsmith_host::decode::{KvType, Split};
+use warpsmith_host::decode::{Activations, KvType, Split, UnknownName};
 use warpsmith_host::gpu_kernels::gemv::MAX_COLUMNS;
 
 /// Serves a GGUF model, or a folder of Hugging Face: requests are decoded together, one graph launch for a token of each.
@@ -44,8 +45,15 @@ pub struct Cli {
     #[arg(long, value_name = "N", value_parser = at_most(1, 1 << 40))]
     pub pool: Option<usize>,
     /// Type of the KV cache.
-    #[arg(long, default_value_t, value_parser = PossibleValuesParser::new(KvType::ALL.map(KvType::name)).try_map(|kv| kv.parse::<KvType>()))]
+    #[arg(long, default_value_t, value_parser = one_of(&KvType::ALL, KvType::name, KvType::alias, KvType::about))]
     pub kv: KvType,
+    /// Cheapest activations that weights may be multiplied with (`exact`: f32, `fastest`: int8); formats without kernels for them
+    /// take more exact ones.
+    #[arg(long, default_value_t, value_parser = one_of(&Activations::ALL, Activations::name, Activations::alias, Activations::about))]
+    pub activations: Activations,
+    /// Take those activations only in matrices for which the table of `warpsmith tune` has them as faster.
+    #[arg(long)]
+    pub tuned: bool,
     /// Device ordinal.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: u32,
@@ -73,10 +81,10 @@ pub struct Processes {
     #[arg(long, value_name = "RANK/RANKS@HOST:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["device", "devices"])]
     pub processes: Option<String>,
     /// What each process has: its share of every layer, or layers of its own.
-    #[arg(long, default_value_t, requires = "processes", value_parser = PossibleValuesParser::new(Split::ALL.map(Split::name)).try_map(|split| split.parse::<Split>()))]
+    #[arg(long, default_value_t, requires = "processes", value_parser = one_of(&Split::ALL, Split::name, Split::alias, Split::about))]
     pub split: Split,
     /// What processes exchange data by.
-    #[arg(long, default_value_t, requires = "processes", value_parser = PossibleValuesParser::new(Transport::ALL.map(Transport::name)).try_map(|by| by.parse::<Transport>()))]
+    #[arg(long, default_value_t, requires = "processes", value_parser = one_of(&Transport::ALL, Transport::name, Transport::alias, Transport::about))]
     pub transport: Transport,
 }
 
@@ -131,6 +139,21 @@ pub struct Server {
     /// Threads that turn texts into tokens.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_most(1, 64))]
     pub threads: usize,
+}
+
+/// A choice of the library by its name.
+fn one_of<T>(
+    all: &[T],
+    name: fn(T) -> &'static str,
+    alias: fn(T) -> Option<&'static str>,
+    about: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> + use<T>
+where
+    T: FromStr<Err = UnknownName> + Copy + Send + Sync + 'static,
+{
+    let values =
+        all.iter().map(|choice| PossibleValue::new(name(*choice)).aliases(alias(*choice)).help(about(*choice)));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<T>())
 }
 
 fn at_most(least: u64, most: u64) -> RangedU64ValueParser<usize> {

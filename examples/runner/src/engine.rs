@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 use warpsmith_host::collectives::{Control, World};
-use warpsmith_host::decode::{DecodeError, Decoder, KvType, Model, Pool, Predict, Sampling, SequenceOptions};
+use warpsmith_host::decode::{
+    Activations, DecodeError, Decoder, KvType, Model, Pool, Predict, Sampling, SequenceOptions,
+};
 
 use crate::draft::by_lookup;
 use crate::metrics::Metrics;
@@ -30,6 +32,10 @@ pub struct Options {
     pub pool: Option<usize>,
     /// How keys and values are stored.
     pub kv: KvType,
+    /// The cheapest activations: [`activations`](warpsmith_host::decode::DecoderOptions::activations).
+    pub activations: Activations,
+    /// Only where they are known to be faster: [`tuned`](warpsmith_host::decode::DecoderOptions::tuned).
+    pub tuned: bool,
     /// The tokens that end a text.
     pub eog: Vec<u32>,
     /// This process among others that have the model together, if there are others.

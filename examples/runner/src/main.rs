@@ -49,9 +49,9 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let model = load(cli, &file, world.as_ref())?;
     eprintln!("engine: {}", model.device().engine());
     let eog = tokenizer.eog().to_vec();
-    let Cli { batch, context, prefill, fast_prefill, draft, pool, kv, .. } = *cli;
+    let Cli { batch, context, prefill, fast_prefill, draft, pool, kv, activations, tuned, .. } = *cli;
     let follows = world.as_ref().is_some_and(|world| world.rank > 0);
-    let options = Options { batch, context, prefill, fast_prefill, draft, pool, kv, eog, world };
+    let options = Options { batch, context, prefill, fast_prefill, draft, pool, kv, activations, tuned, eog, world };
     if follows {
         heed_second_signal()?;
         return Ok(ranks::follow(&model, &options)?);

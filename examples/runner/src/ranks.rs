@@ -88,8 +88,9 @@ impl Parts {
     pub fn new(model: &Model, options: &Options) -> Result<Parts, DecodeError> {
         let drafts = options.draft * options.batch;
         let chunk = (options.prefill.saturating_add(options.batch + drafts)).min(MAX_COLUMNS as usize);
-        let Options { batch, fast_prefill, .. } = *options;
-        let decoder = Decoder::new(model, DecoderOptions { batch, drafts, chunk, fast_prefill, ..Default::default() })?;
+        let Options { batch, fast_prefill, activations, tuned, .. } = *options;
+        let of = DecoderOptions { batch, drafts, chunk, fast_prefill, activations, tuned, ..Default::default() };
+        let decoder = Decoder::new(model, of)?;
         let of = PoolOptions { kv: options.kv, ..Default::default() };
         let mut positions = match options.pool {
             Some(positions) => positions,

@@ -4,49 +4,10 @@
 
 mod support;
 
-use std::io::Read;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use support::{Client, LONG, Server, tiny, tokens};
-
-/// The process that follows.
-struct Follower(Child);
-
-impl Follower {
-    fn signal(&self, name: &str) {
-        assert!(Command::new("kill").args([name, &self.0.id().to_string()]).status().unwrap().success());
-    }
-
-    fn end(mut self) -> (ExitStatus, String) {
-        let start = Instant::now();
-        while self.0.try_wait().unwrap().is_none() {
-            assert!(start.elapsed() < LONG, "the process does not end");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        let mut said = String::new();
-        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.0.wait().unwrap(), said)
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn two(split: &str, options: &[&str]) -> (Server, Follower) {
-    let address = warpsmith_host::collectives::World::free_address().unwrap();
-    let place = |rank: u32| format!("--processes={rank}/2@{address}");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith-runner"));
-    command.arg("--model").arg(tiny()).args(options).args(["--split", split, &place(1)]);
-    let follower = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let server = Server::start(&[options, &["--split", split, &place(0)]].concat());
-    (server, Follower(follower))
-}
+use support::{Client, Server, tiny, tokens, two};
 
 /// Prompts that begin alike and others, drawn and not, with probabilities, at once; and one that leaves in between.
 fn asked(server: &Server) -> Vec<Value> {
@@ -131,7 +92,7 @@ fn prompts_of_the_command_line_run_over_two_as_well() {
 fn a_server_without_its_other_process_ends() {
     let (server, mut follower) = two("shares", &[]);
     assert!(!server.post("/v1/completions", &tokens("Hi", 2)).text().is_empty());
-    follower.0.kill().unwrap();
+    follower.kill();
     let (status, said) = server.end();
     assert!(!status.success() && said.contains("rank 0 has lost rank 1"), "{status}: {said}");
 }

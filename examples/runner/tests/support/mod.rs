@@ -16,7 +16,12 @@ pub const LONG: Duration = Duration::from_secs(120);
 
 /// 256 tokens, one a byte, and a context of 512.
 pub fn tiny() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/tiny-qwen3-f16.gguf")
+    data("tiny-qwen3-f16.gguf")
+}
+
+/// A file of the tests' models.
+pub fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name)
 }
 
 pub struct Server {
@@ -136,6 +141,48 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The process that follows.
+pub struct Follower(Child);
+
+impl Follower {
+    pub fn signal(&self, name: &str) {
+        assert!(Command::new("kill").args([name, &self.0.id().to_string()]).status().unwrap().success());
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+    }
+
+    pub fn end(mut self) -> (ExitStatus, String) {
+        let start = Instant::now();
+        while self.0.try_wait().unwrap().is_none() {
+            assert!(start.elapsed() < LONG, "the process does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut said = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.0.wait().unwrap(), said)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server, and the other process of it.
+pub fn two(split: &str, options: &[&str]) -> (Server, Follower) {
+    let address = warpsmith_host::collectives::World::free_address().unwrap();
+    let place = |rank: u32| format!("--processes={rank}/2@{address}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith-runner"));
+    command.arg("--model").arg(tiny()).args(options).args(["--split", split, &place(1)]);
+    let follower = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let server = Server::start(&[options, &["--split", split, &place(0)]].concat());
+    (server, Follower(follower))
 }
 
 /// A connection that stays open.
