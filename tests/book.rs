@@ -340,6 +340,7 @@ fn hazards_that_tests_are_named_after_are_in_the_book_with_those_tests() {
         "host",
         "llm",
         "runtime",
+        "collectives",
         "check",
         "device",
         "driver",

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use gpu_kernels::format::Format;
+use gpu_kernels::gemv::Activations;
 use warpsmith_host::gguf::{Gguf, GgufWriter};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::Tokenizer;
@@ -101,4 +102,26 @@ fn every_rule_that_is_named_splits_text() {
         let tokenizer = Tokenizer::from_gguf(&gguf).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(tokenizer.encode("ab", warpsmith_host::tokenizer::Special::Text).unwrap(), [0, 1], "{name}");
     }
+}
+
+/// Each format once, with the activations that it has products for.
+#[test]
+fn the_table_of_formats_is_what_products_take() {
+    let chapter = chapter();
+    let table = chapter.split("\n## Formats").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = table.lines().skip_while(|l| !l.starts_with("|---")).skip(1).take_while(|l| l.starts_with('|'));
+    let mut told = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        for name in cells[0].split([',', ';']).map(str::trim) {
+            let format: Format = name.parse().unwrap();
+            let takes = Activations::ALL.into_iter().filter(|a| a.take(format)).map(Activations::name);
+            assert_eq!(cells[3], takes.collect::<Vec<_>>().join(", "), "{name}");
+            told.push(format);
+        }
+    }
+    told.sort();
+    let mut all = Format::ALL.to_vec();
+    all.sort();
+    assert_eq!(told, all);
 }
