@@ -279,3 +279,23 @@ fn what_pads_a_prompt_is_defined() {
     }
     assert_eq!(decoder.stats().replays, 2);
 }
+
+/// What is told of a prompt changes nothing of it, and it is told whole chunks and the end.
+#[test]
+fn a_prompt_says_how_far_it_is() {
+    let model = load(&Synthetic { layers: 1, context: 192, ..Default::default() }.file());
+    for (length, want) in [(150, vec![64, 128, 150]), (64, vec![64]), (1, vec![1])] {
+        let tokens: Vec<u32> = (0..length).map(|p| token(p, model.config().vocab)).collect();
+        let fed = |watched: bool| {
+            let (mut decoder, mut sequence) = (Decoder::new(&model, OPTIONS).unwrap(), empty(&model, 0, KvType::F16));
+            let mut told = Vec::new();
+            let next = match watched {
+                true => decoder.prefill_with_progress(&mut sequence, &tokens, |done| told.push(done)),
+                false => decoder.prefill(&mut sequence, &tokens),
+            };
+            ((next.unwrap(), bits(&decoder.logits(0).unwrap())), told)
+        };
+        let ((got, told), (plain, _)) = (fed(true), fed(false));
+        assert_eq!((got, told), (plain, want));
+    }
+}

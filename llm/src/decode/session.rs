@@ -150,6 +150,11 @@ impl Session {
         self.decoder.prefill(&mut self.sequence, tokens)
     }
 
+    /// See [`Decoder::prefill_with_progress`].
+    pub fn prefill_with_progress(&mut self, tokens: &[u32], progress: impl FnMut(usize)) -> Result<u32, DecodeError> {
+        self.decoder.prefill_with_progress(&mut self.sequence, tokens, progress)
+    }
+
     /// See [`Decoder::prefill_each`].
     pub fn prefill_each(&mut self, tokens: &[u32], each: impl FnMut(Predicted)) -> Result<u32, DecodeError> {
         self.decoder.prefill_each(&mut self.sequence, tokens, each)

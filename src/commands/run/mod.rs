@@ -1,6 +1,7 @@
 //! `warpsmith run`: decode, and say what was run, how, and whether it is right.
 
 mod logits;
+mod progress;
 pub mod report;
 mod verify;
 
@@ -18,6 +19,7 @@ use super::session::{self, BY_COUNT, BY_STOP, BY_TOKEN, Loaded, Rate, printable}
 use crate::cli::RunArgs;
 use crate::failure::{Failure, Kind};
 use crate::output;
+use progress::Progress;
 use report::{EngineReport, GraphReport, KernelRow, ModelReport, Report};
 
 /// Decoded when neither `--prompt` nor `--tokens` is given.
@@ -158,16 +160,20 @@ fn decode(
     let mut printer = Printer::new(&loaded.tokenizer, session::stops(&args.sampling)?, silent);
     let ends = loaded.tokenizer.as_ref().ok().filter(|_| !args.sampling.ignore_eos);
     let (mut logits, mut experts) = (Vec::new(), Vec::new());
-    prompt.iter().for_each(|&token| printer.prompt(token));
+    let progress = Progress::new(prompt.len(), silent);
     let start = Instant::now();
     let mut next = match keep_logits {
         true => sequence.prefill_each(prompt, |row| {
             logits.push(row.logits);
             experts.push(row.experts);
+            progress.tell(logits.len());
         })?,
-        false => sequence.prefill(prompt)?,
+        false => sequence.prefill_with_progress(prompt, |done| progress.tell(done))?,
     };
     let of_prompt = Rate::since(start, prompt.len());
+    // Its line is where the text begins.
+    drop(progress);
+    prompt.iter().for_each(|&token| printer.prompt(token));
     let (mut fed, mut generated, mut ended_by) = (prompt.to_vec(), Vec::new(), BY_COUNT);
     let start = Instant::now();
     while generated.len() < args.count {

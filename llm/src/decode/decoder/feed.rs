@@ -38,6 +38,15 @@ pub struct Predicted {
     pub experts: Routes,
 }
 
+/// Who is told of a prompt while it is fed.
+#[derive(Default)]
+struct Watched<'a> {
+    /// What was computed of each token.
+    each: Option<&'a mut dyn FnMut(Predicted)>,
+    /// How many tokens were computed.
+    progress: Option<&'a mut dyn FnMut(usize)>,
+}
+
 impl Decoder {
     /// Appends one token to each of the sequences, in one step, and gives the tokens that follow, in the same order: a
     /// [mixed step](Self::step_mixed) of as many sequences as a batch has.
@@ -57,11 +66,22 @@ impl Decoder {
     /// Appends the tokens of a prompt, up to [`Decoder::chunk`] at once, and gives the token that follows. A prompt of one token is a
     /// step like any other.
     pub fn prefill(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<u32, DecodeError> {
-        self.prefill_chunks(sequence, tokens, None)
+        self.prefill_chunks(sequence, tokens, Watched::default())
     }
 
-    /// The same, and gives logits and experts of every token of the prompt, in order, as chunks are done. If it fails, those that
-    /// were given are of positions that the sequence does not have. All processes get them, where several run the model.
+    /// The same, and says how many of the tokens have been computed: chunk by chunk, while the next one is on its way, and in the end
+    /// all of them.
+    pub fn prefill_with_progress(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        mut progress: impl FnMut(usize),
+    ) -> Result<u32, DecodeError> {
+        self.prefill_chunks(sequence, tokens, Watched { progress: Some(&mut progress), ..Watched::default() })
+    }
+
+    /// [`Decoder::prefill`] that also gives logits and experts of every token of the prompt, in order, as chunks are done. If it fails,
+    /// those that were given are of positions that the sequence does not have. All processes get them, where several run the model.
     pub fn prefill_each(
         &mut self,
         sequence: &mut Sequence,
@@ -71,19 +91,22 @@ impl Decoder {
         if !self.options.prompt_logits {
             return Err(DecodeError::NoLogits);
         }
-        self.prefill_chunks(sequence, tokens, Some(&mut each))
+        self.prefill_chunks(sequence, tokens, Watched { each: Some(&mut each), ..Watched::default() })
     }
 
     fn prefill_chunks(
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
-        each: Option<&mut dyn FnMut(Predicted)>,
+        watched: Watched<'_>,
     ) -> Result<u32, DecodeError> {
         if let [token] = *tokens {
             let next = self.step(&mut [Feed { sequence, token }])?.first().copied().unwrap_or(NONE);
-            if let Some(each) = each {
+            if let Some(each) = watched.each {
                 each(Predicted { logits: self.logits(0)?, experts: self.experts(0)? });
+            }
+            if let Some(progress) = watched.progress {
+                progress(1);
             }
             return Ok(next);
         }
@@ -92,7 +115,7 @@ impl Decoder {
         self.catch_up(sequence)?;
         self.prepare_positions(sequence.len() + tokens.len())?;
         let reserved = sequence.reserve(tokens.len());
-        let result = reserved.and_then(|()| self.try_prefill(sequence, tokens, each));
+        let result = reserved.and_then(|()| self.try_prefill(sequence, tokens, watched));
         self.settle(&result);
         if result.is_err() {
             sequence.unreserve();
@@ -110,12 +133,12 @@ impl Decoder {
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
-        mut each: Option<&mut dyn FnMut(Predicted)>,
+        Watched { mut each, mut progress }: Watched<'_>,
     ) -> Result<std::ops::Range<usize>, DecodeError> {
         let parameters = sequence.parameters(tokens, &self.lead.stream)?;
         let (chunk, kv, fast) = (self.chunk(), sequence.kv_type(), self.options.fast_prefill);
         let rows = self.tile_rows();
-        let mut place = 0;
+        let (mut place, mut issued) = (0, None);
         for (i, part) in tokens.chunks(chunk).enumerate() {
             let before = i * chunk;
             let columns = self.by_rank(|rank| {
@@ -135,6 +158,13 @@ impl Decoder {
             // No device gets so far ahead that the host waits for its queue while it waits for another.
             self.wait_for_ranks()?;
             place = planned.0.logits.saturating_sub(1);
+            if let Some(progress) = &mut progress {
+                let now = (before + part.len(), self.lead.stream.record()?);
+                if let Some((done, event)) = issued.replace(now) {
+                    event.synchronize()?;
+                    progress(done);
+                }
+            }
             if let Some(each) = &mut each {
                 for place in planned.0.logits - part.len()..planned.0.logits {
                     each(Predicted { logits: self.logits_at(place)?, experts: self.routes_of(place)? });
@@ -143,6 +173,9 @@ impl Decoder {
         }
         let position = sequence.len() + tokens.len() - 1;
         self.finish(0..1, |_| (position, 0))?;
+        if let Some(progress) = progress {
+            progress(tokens.len());
+        }
         Ok(place..place + 1)
     }
 
