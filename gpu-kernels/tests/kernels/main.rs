@@ -15,6 +15,7 @@ mod gemv;
 mod half;
 mod int8;
 mod kv;
+mod large;
 mod machine;
 mod manifest;
 mod norm;
