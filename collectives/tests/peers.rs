@@ -40,6 +40,7 @@ fn all_reduce_has_the_bits_of_a_sum_in_the_order_of_the_ranks() {
     compare::<f16>(4, Operation::AllReduce(Reduce::Sum), 301);
     compare::<bf16>(3, Operation::AllReduce(Reduce::Sum), 77);
     compare::<bf16>(2, Operation::AllReduce(Reduce::Max), 64);
+    compare::<f32>(8, Operation::AllReduce(Reduce::Sum), 77);
 }
 
 #[test]
@@ -50,6 +51,8 @@ fn slices_are_scattered_and_gathered_and_a_root_is_heard() {
     compare::<bf16>(4, Operation::AllGather, 64);
     compare::<f32>(4, Operation::Broadcast { root: 2 }, 301);
     compare::<f16>(2, Operation::Broadcast { root: 0 }, 35);
+    compare::<f16>(8, Operation::ReduceScatter(Reduce::Sum), 160);
+    compare::<bf16>(8, Operation::AllGather, 160);
 }
 
 /// Host memory against f64, which owes nothing to either.

@@ -67,6 +67,19 @@ fn mixtures_of_experts_have_the_text_of_one_device_and_agree_with_the_reference(
     same_over("one tensor", &together, &all, &[2]);
 }
 
+/// As many as a machine has: key heads that two of them have, parts of a head that differ, and experts.
+#[test]
+fn eight_devices_have_the_text_of_one() {
+    let (all, _turn) = devices(8);
+    let small = |m: Synthetic| Synthetic { layers: 1, hidden: 64, head_dim: 32, feed_forward: 256, vocab: 300, ..m };
+    for m in [small(Synthetic::divisible()), small(experts("qwen3moe"))] {
+        let file = m.file();
+        let want = text(&Model::load(&all[0], &file).unwrap(), Mode::Eager, &[3, 1], 2);
+        let got = clean(|| text(&Model::load_over(&all, &file).unwrap(), Mode::Graph, &[3, 1], 2));
+        assert_eq!(got, want, "{}", m.architecture);
+    }
+}
+
 /// Residual streams of two parts, one norm for both, learned positions, and biases that are added once; the bias of a head is that of a
 /// device's part.
 #[test]

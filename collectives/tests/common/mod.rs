@@ -1,4 +1,4 @@
-//! Four devices of the software driver, ranks as threads, and buffers of every kind.
+//! Eight devices of the software driver, ranks as threads, and buffers of every kind.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

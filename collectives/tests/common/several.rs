@@ -1,4 +1,4 @@
-//! Four devices of the software driver, and its checks.
+//! Eight devices of the software driver, and its checks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use warpsmith_driver_api::software::{Checks, check, take_findings};
@@ -6,12 +6,12 @@ use warpsmith_runtime::Device;
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The first of four devices. They and findings are the process's: one test at a time.
+/// The first of eight devices. They and findings are the process's: one test at a time.
 pub fn devices(count: usize) -> (Vec<Device>, MutexGuard<'static, ()>) {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: every test begins here with the same values, and nothing else reads the environment meanwhile.
     unsafe {
-        std::env::set_var("WARPSMITH_DEVICES", "4");
+        std::env::set_var("WARPSMITH_DEVICES", "8");
         std::env::set_var("WARPSMITH_DRIVER", "software");
     }
     ((0..count as u32).map(|ordinal| Device::open(ordinal).unwrap()).collect(), turn)
