@@ -128,6 +128,9 @@ pub struct ProjectionArgs {
     /// GPU that is projected onto.
     #[arg(long, value_name = "NAME", default_value = "h200")]
     pub gpu: String,
+    /// Rates of that GPU, as `warpsmith-rates --json` measured them, in place of those that are assumed.
+    #[arg(long, value_name = "FILE")]
+    pub rates: Option<PathBuf>,
     /// Positions that the token attends to, its own among them.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive)]
     pub context: usize,

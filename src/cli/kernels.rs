@@ -243,6 +243,9 @@ pub struct TuneArgs {
     /// By model, and only for this GPU, e.g. h200; else one GPU for each architecture that is claimed.
     #[arg(long, value_name = "NAME")]
     pub gpu: Option<String>,
+    /// Rates of that GPU, as `warpsmith-rates --json` measured them, in place of those that are assumed.
+    #[arg(long, value_name = "FILE", requires = "gpu", conflicts_with_all = ["write", "check"])]
+    pub rates: Option<PathBuf>,
     /// Device that is measured.
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "gpu")]
     pub device: u32,

@@ -51,6 +51,51 @@ fn layers_in_one_launch_take_as_long_as_their_phases() {
     assert_eq!(json(&["project", "--model", MODEL, "--context", "9", "--json"])["phases"], Value::Array(Vec::new()));
 }
 
+/// Rates of a GPU in place of those that are assumed; those of another one are refused.
+#[test]
+fn rates_that_were_measured_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, device: &str, ticks: Value| {
+        let names = [
+            "FFMA",
+            "LOP3 (and an IADD)",
+            "POPC (and a LOP3)",
+            "IDP.4A",
+            "SHFL (and an IADD)",
+            "mma m16n8k16 f16",
+            "mma m16n8k32 s8",
+            "mma m16n8k128 b1 and.popc",
+        ];
+        let rates = names.map(|name| serde_json::json!({ "name": name, "per_tick_and_multiprocessor": 16.0 }));
+        let all = serde_json::json!({
+            "device": device, "engine": "a test", "multiprocessors": 132, "rates": rates, "ticks_per_grid_barrier": ticks
+        });
+        let path = dir.path().join(name);
+        std::fs::write(&path, all.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let project = ["project", "--model", MODEL, "--context", "9", "--persistent", "--json"];
+    // 1980 ticks are a microsecond.
+    let own = file("h200.json", "NVIDIA H200", 3960.into());
+    let measured = json(&[&project[..], &["--rates", &own]].concat());
+    assert_eq!(measured["rates_measured_on"], "NVIDIA H200");
+    let layers = measured["launches"].as_array().unwrap().iter().find(|l| l["barriers"] != 0.0).unwrap();
+    let edges = |l: &Value| l["us"]["edges"].as_f64().unwrap();
+    let waits = sum(&measured["phases"], |l| edges(l) - 2.0);
+    assert!((edges(layers) - 1.31 - 9.0 * 2.0 - waits).abs() < 1e-9 && waits > 0.0, "{measured}");
+
+    let refuses = |path: &str, names: &[&str]| refused(&[&project[..], &["--rates", path]].concat(), 3, names);
+    refuses(
+        &file("a100.json", "NVIDIA A100-SXM4-80GB", 3960.into()),
+        &["a100.json", "NVIDIA A100-SXM4-80GB", "NVIDIA H200 SXM"],
+    );
+    refuses(&file("software.json", "NVIDIA H200", Value::Null), &["software.json", "no rates"]);
+    refuses(MODEL, &["tiny-qwen3-q4_0.gguf"]);
+    refuses("/no/such/rates.json", &["/no/such/rates.json"]);
+    refused(&["tune", "--rates", &own], 2, &["--gpu"]);
+    refused(&["tune", "--gpu", "h200", "--rates", &own, "--write"], 2, &["--write"]);
+}
+
 #[test]
 fn a_step_of_a_shape_moves_what_its_model_card_says() {
     let of = |more: &[&str]| {

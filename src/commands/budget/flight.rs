@@ -94,7 +94,7 @@ impl Flight {
         let kernel = s.kernel();
         let ran = gpu.profiles.iter().find(|p| p.kernel == kernel).ok_or("it was not launched")?;
         let bytes = 16.0 * vectors as f64;
-        let demand = counted::demand(sheet, ran, Some(code), (bytes, 0.0))?;
+        let demand = counted::demand(&sheet.into(), ran, Some(code), (bytes, 0.0))?;
         Ok(Flight {
             kernel,
             model,

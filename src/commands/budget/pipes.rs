@@ -91,15 +91,23 @@ impl Pipe {
         }
     }
 
-    /// Lanes a clock and multiprocessor; for shared and global memory one request of a warp a clock, whatever its width.
+    /// Lanes a clock and multiprocessor; for shared and global memory one request of a warp a clock, whatever its width. Those of tensor cores
+    /// differ from instruction to instruction.
+    pub fn lanes(self) -> Option<f64> {
+        match self {
+            Pipe::F32 | Pipe::Half | Pipe::Control | Pipe::Uniform => Some(ISSUE),
+            Pipe::Imad | Pipe::Dp4a | Pipe::Alu => Some(64.0),
+            Pipe::Convert | Pipe::Popc | Pipe::Mufu => Some(16.0),
+            Pipe::Shuffle | Pipe::Shared | Pipe::Global => Some(32.0),
+            Pipe::Tensor => None,
+        }
+    }
+
+    /// Those of an instruction.
     pub fn rate(i: &Instruction) -> f64 {
         match Pipe::of(i) {
-            Pipe::F32 | Pipe::Half | Pipe::Control | Pipe::Uniform => ISSUE,
-            Pipe::Imad | Pipe::Dp4a | Pipe::Alu => 64.0,
-            Pipe::Convert | Pipe::Popc | Pipe::Mufu => 16.0,
             Pipe::Shuffle if i.stem() != "SHFL" => 16.0,
-            Pipe::Shuffle | Pipe::Shared | Pipe::Global => 32.0,
-            Pipe::Tensor => tensor(&i.opcode),
+            pipe => pipe.lanes().unwrap_or_else(|| tensor(&i.opcode)),
         }
     }
 }

@@ -1,32 +1,14 @@
 //! What a launch asks for, by its counters on the software driver and, if ptxas and nvdisasm are there, the machine code that its
 //! PTX becomes.
 
-use warpsmith_arch::{Gpu, Occupancy, Rates};
+use warpsmith_arch::Occupancy;
 use warpsmith_check::{Class, LineProfile, Metrics};
 use warpsmith_driver_api::software::LaunchProfile;
 
 use super::Demand;
+use super::figures::Figures;
 use crate::commands::budget::pipes::Pipe;
 use crate::commands::budget::{Assembled, slots};
-
-/// Time of the tensor cores for an instruction by that on sm_90: of `BMMA`, and where there is none of the `IMMA` that the
-/// assembler makes of it.
-fn tensor(rates: &Rates) -> f64 {
-    let (own, hopper) = match rates.tensor_b1 {
-        0 => (rates.tensor_int8, Rates::SM90.tensor_int8),
-        b1 => (b1, Rates::SM90.tensor_b1),
-    };
-    f64::from(hopper) / f64::from(own)
-}
-
-/// Slots that issue while the pipe works, by those on sm_90, which is what [`slots`] gives.
-fn by_pipe(gpu: &Gpu, pipe: Pipe) -> f64 {
-    match pipe {
-        Pipe::F32 => f64::from(Rates::SM90.fp32) / f64::from(gpu.rates.fp32),
-        Pipe::Tensor => tensor(&gpu.rates),
-        _ => 1.0,
-    }
-}
 
 /// A line of `device::grid`, where barriers of the grid wait.
 fn of_grid(line: &LineProfile) -> bool {
@@ -42,7 +24,7 @@ fn barriers(lines: &[LineProfile], blocks: f64) -> f64 {
 /// Of a launch that has touched so many bytes of memory, and so many that L2 has. How long blocks wait for one another at barriers of the grid depends on the
 /// order in which they run, so the instructions of barriers are not counted.
 pub fn demand(
-    gpu: &Gpu,
+    figures: &Figures,
     launch: &LaunchProfile,
     code: Option<&Assembled>,
     (dram, cached): (f64, f64),
@@ -75,7 +57,9 @@ pub fn demand(
     if let Some(code) = code {
         let slots = slots::weigh(&code.code, &lines, 0);
         let loops = slots.loops.as_ref();
-        let busiest = loops.map_or(0.0, |l| l.pressure.iter().map(|(p, s)| s * by_pipe(gpu, *p)).fold(0.0, f64::max));
+        let has = |stem: &str| code.code.instructions.iter().any(|i| i.stem() == stem);
+        let time = |(pipe, slots): (&Pipe, &f64)| slots * figures.by_pipe(*pipe, has);
+        let busiest = loops.map_or(0.0, |l| l.pressure.iter().map(time).fold(0.0, f64::max));
         demand.issue = slots.kernel;
         // What is not in a loop issues before or after it.
         demand.pipe = busiest + slots.kernel - loops.map_or(0.0, |l| l.slots);
@@ -107,6 +91,7 @@ pub fn extended(first: &LaunchProfile, twice: &LaunchProfile, few: u64, blocks: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warpsmith_arch::Gpu;
     use warpsmith_check::{Frame, Profile};
     use warpsmith_simt::Launch;
 
@@ -136,7 +121,7 @@ mod tests {
 
     #[test]
     fn barriers_are_counted_by_their_arrivals_and_their_waiting_is_not_work() {
-        let gpu = Gpu::find("h200").unwrap();
+        let gpu = Figures::from(Gpu::find("h200").unwrap());
         // 10 blocks that pass four barriers each, and wait 1000 times.
         let lines = || {
             vec![
@@ -145,7 +130,7 @@ mod tests {
                 line(3, "/x/device/src/grid.rs", Class::Global, 1000),
             ]
         };
-        let of = |cooperative| demand(gpu, &launch(10, cooperative, lines()), None, (5.0, 0.0)).unwrap();
+        let of = |cooperative| demand(&gpu, &launch(10, cooperative, lines()), None, (5.0, 0.0)).unwrap();
         assert_eq!((of(true).barriers, of(true).issue, of(true).dram), (4.0, 500.0, 5.0));
         // No other launch waits there.
         assert_eq!((of(false).barriers, of(false).issue), (0.0, 1540.0));

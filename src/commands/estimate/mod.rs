@@ -18,8 +18,11 @@
 //! and the last one of a group reads them again: two ways to memory, one after the other, in every kernel that has such atomics.
 
 pub mod counted;
+pub mod figures;
 
 use warpsmith_arch::{Gpu, PARTITIONS};
+
+use figures::Figures;
 
 /// From a launch to one that depends on it, in microseconds, in a graph on an H200 (gpu-benches, small kernels): with it a way
 /// to L2 and back.
@@ -28,8 +31,6 @@ pub const EDGE: f64 = 1.31;
 pub const LATENCY: f64 = 0.65;
 /// Of a load that L2 serves, in microseconds, as others measured on an H100: 0.14 to 0.2 from near to far.
 pub const CACHED: f64 = 0.2;
-/// Of a barrier of all blocks of a launch, in microseconds, by an atomic on an H200 (gpu-benches, small kernels: 1.04 to 1.15).
-pub const BARRIER: f64 = 1.10;
 /// Of an [`EDGE`] if the launch is programmatic: its blocks are there and have asked for weights when the launch before ends, so
 /// one latency is off the way. Assumed.
 pub const PROGRAMMATIC: f64 = EDGE - LATENCY;
@@ -130,7 +131,8 @@ impl Demand {
     }
 
     /// Time of the launch behind one that it depends on.
-    pub fn time(&self, gpu: &Gpu, programmatic: bool) -> Time {
+    pub fn time(&self, figures: &Figures, programmatic: bool) -> Time {
+        let gpu = figures.gpu;
         let edge = if programmatic { PROGRAMMATIC } else { EDGE };
         let each = |bytes: f64| bytes / self.blocks.max(1.0) / self.in_flight;
         let waiting = match self.in_flight {
@@ -138,7 +140,7 @@ impl Demand {
             _ => 0.0,
         };
         Time {
-            edges: edge + BARRIER * self.barriers + LATENCY * self.trips,
+            edges: edge + figures.barrier * self.barriers + LATENCY * self.trips,
             memory: self.dram / read_rate(gpu),
             issue: self.issuing(gpu, self.issue),
             pipe: self.issuing(gpu, self.pipe),
@@ -148,17 +150,17 @@ impl Demand {
     }
 
     /// Time of the launch as a phase of another, behind a barrier.
-    pub fn time_of_phase(&self, gpu: &Gpu) -> Time {
-        Time { edges: BARRIER + LATENCY * self.trips, ..self.time(gpu, false) }
+    pub fn time_of_phase(&self, figures: &Figures) -> Time {
+        Time { edges: figures.barrier + LATENCY * self.trips, ..self.time(figures, false) }
     }
 }
 
 impl Time {
     /// Of a launch with so many barriers, in which there are so many phases of each kind.
-    pub fn of_phases(barriers: f64, phases: impl IntoIterator<Item = (f64, Time)>) -> Time {
-        let mut sum = Time { edges: EDGE + BARRIER * barriers, phases: Some(0.0), ..Time::default() };
+    pub fn of_phases(figures: &Figures, barriers: f64, phases: impl IntoIterator<Item = (f64, Time)>) -> Time {
+        let mut sum = Time { edges: EDGE + figures.barrier * barriers, phases: Some(0.0), ..Time::default() };
         for (n, phase) in phases {
-            sum.edges += n * (phase.edges - BARRIER);
+            sum.edges += n * (phase.edges - figures.barrier);
             sum.memory += n * phase.memory;
             sum.issue += n * phase.issue;
             sum.pipe += n * phase.pipe;
@@ -200,8 +202,8 @@ mod tests {
     use super::*;
     use crate::commands::profile::gpus;
 
-    fn h200() -> &'static Gpu {
-        gpus::find("h200").unwrap()
+    fn h200() -> Figures {
+        gpus::find("h200").unwrap().into()
     }
 
     /// Four blocks of 9 KiB on the way fit on a multiprocessor; each reads 36 KiB in four rounds.
@@ -217,15 +219,15 @@ mod tests {
     #[test]
     fn a_wave_waits_for_its_rounds_one_after_the_other() {
         // 132 multiprocessors hold 528 blocks: 4 rounds of 0.65 us, and again with one block more.
-        close(product(528.0).time(h200(), false).latency, 2.6);
-        close(product(529.0).time(h200(), false).latency, 5.2);
+        close(product(528.0).time(&h200(), false).latency, 2.6);
+        close(product(529.0).time(&h200(), false).latency, 5.2);
         // 528 * 36864 bytes at 4.8 * 0.933 TB/s.
-        let time = product(528.0).time(h200(), false);
+        let time = product(528.0).time(&h200(), false);
         close(time.memory, 4.3463);
         assert_eq!(time.bound(), Bound::Memory);
         close(time.total(), 1.31 + 4.3463);
         // A block for each: 2.6 us for what memory delivers in 1.09.
-        let time = product(132.0).time(h200(), false);
+        let time = product(132.0).time(&h200(), false);
         assert_eq!(time.bound(), Bound::Latency);
         close(time.total(), 1.31 + 2.6);
     }
@@ -233,17 +235,17 @@ mod tests {
     #[test]
     fn a_block_waits_once_at_least_and_unknown_bytes_on_the_way_are_no_bound() {
         let all = Demand { in_flight: 1e6, ..product(132.0) };
-        close(all.time(h200(), false).latency, 0.65);
+        close(all.time(&h200(), false).latency, 0.65);
         // One block that reads 400 KiB of L2, 4 at a time.
         let of_cache = Demand { blocks: 1.0, dram: 0.0, cached: 409_600.0, in_flight: 4096.0, ..product(1.0) };
-        close(of_cache.time(h200(), false).latency, 20.0);
-        assert_eq!(Demand { in_flight: 0.0, ..product(132.0) }.time(h200(), false).latency, 0.0);
+        close(of_cache.time(&h200(), false).latency, 20.0);
+        assert_eq!(Demand { in_flight: 0.0, ..product(132.0) }.time(&h200(), false).latency, 0.0);
     }
 
     #[test]
     fn the_fullest_multiprocessor_issues_longest() {
         // 7920 slots a block are a microsecond: 4 a clock at 1980 MHz.
-        let of = |blocks: f64| Demand { blocks, issue: 7920.0 * blocks, ..product(blocks) }.time(h200(), false).issue;
+        let of = |blocks: f64| Demand { blocks, issue: 7920.0 * blocks, ..product(blocks) }.time(&h200(), false).issue;
         close(of(1.0), 1.0);
         close(of(132.0), 1.0);
         close(of(133.0), 2.0);
@@ -252,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_pipe_binds_where_it_takes_longer_than_issuing() {
-        let of = |pipe: f64| Demand { issue: 132.0 * 79_200.0, pipe, ..product(132.0) }.time(h200(), false);
+        let of = |pipe: f64| Demand { issue: 132.0 * 79_200.0, pipe, ..product(132.0) }.time(&h200(), false);
         assert_eq!(of(132.0 * 79_200.0).bound(), Bound::Issue);
         let time = of(2.0 * 132.0 * 79_200.0);
         assert_eq!(time.bound(), Bound::Pipe);
@@ -262,20 +264,20 @@ mod tests {
     #[test]
     fn edges_are_what_lies_between_launches_and_barriers() {
         let small = Demand { blocks: 1.0, resident: 1.0, trips: 2.0, ..Demand::default() };
-        let time = small.time(h200(), false);
+        let time = small.time(&h200(), false);
         close(time.total(), 1.31 + 1.30);
         assert_eq!(time.bound(), Bound::Edges);
-        close(small.time(h200(), true).total(), 0.66 + 1.30);
-        close(Demand { barriers: 4.0, trips: 0.0, ..small }.time(h200(), false).total(), 1.31 + 4.4);
+        close(small.time(&h200(), true).total(), 0.66 + 1.30);
+        close(Demand { barriers: 4.0, trips: 0.0, ..small }.time(&h200(), false).total(), 1.31 + 4.4);
     }
 
     #[test]
     fn phases_take_each_as_long_as_what_is_slowest_in_it() {
         // One is bound by memory (4.35 us), one by issue (10 us) and two ways to memory: a launch would overlap them.
         let issuing = Demand { issue: 132.0 * 79_200.0, dram: 0.0, trips: 2.0, ..product(132.0) };
-        let phases = [(3.0, product(528.0).time_of_phase(h200())), (2.0, issuing.time_of_phase(h200()))];
+        let phases = [(3.0, product(528.0).time_of_phase(&h200())), (2.0, issuing.time_of_phase(&h200()))];
         close(phases[0].1.total(), 1.10 + 4.3463);
-        let all = Time::of_phases(4.0, phases);
+        let all = Time::of_phases(&h200(), 4.0, phases);
         close(all.total(), 1.31 + 4.0 * 1.10 + 2.0 * 1.30 + 3.0 * 4.3463 + 2.0 * 10.0);
         close(all.memory, 3.0 * 4.3463);
         assert_eq!(all.bound(), Bound::Issue);
@@ -284,8 +286,8 @@ mod tests {
     #[test]
     fn bytes_on_the_way_are_those_of_the_blocks_that_are_there() {
         // 66 blocks of 9 KiB among 132; 528 of them; no more however many there are.
-        close(product(66.0).on_the_way(h200()), 4.5 * 1024.0);
-        close(product(528.0).on_the_way(h200()), 36.0 * 1024.0);
-        close(product(5280.0).on_the_way(h200()), 36.0 * 1024.0);
+        close(product(66.0).on_the_way(h200().gpu), 4.5 * 1024.0);
+        close(product(528.0).on_the_way(h200().gpu), 36.0 * 1024.0);
+        close(product(5280.0).on_the_way(h200().gpu), 36.0 * 1024.0);
     }
 }

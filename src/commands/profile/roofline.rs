@@ -52,7 +52,7 @@ impl Projection {
         Projection {
             gpu,
             busy,
-            launch: demand.time(gpu, false),
+            launch: demand.time(&gpu.into(), false),
             dram: (low as f64 / n / bytes_per_us, high as f64 / n / bytes_per_us),
             others: all
                 .into_iter()

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use warpsmith_arch::Gpu;
 use warpsmith_check::{Checks, Inspect, Start};
 use warpsmith_device::launch::Start as Order;
 use warpsmith_device::{Access, ArgKind, Geometry};
@@ -17,6 +16,7 @@ use crate::commands::budget::{PROFILE, Tools, assemble_single};
 use crate::commands::check::bench::single;
 use crate::commands::estimate::Demand;
 use crate::commands::estimate::counted::{demand, extended};
+use crate::commands::estimate::figures::Figures;
 use crate::failure::{Failure, Kind};
 
 /// Blocks of a product that are run, and twice as many: the others do the same.
@@ -64,7 +64,7 @@ fn kinds(listed: &[ListedLaunch]) -> Kinds {
 
 /// The engine that counts, and what makes machine code.
 pub struct Engine<'a> {
-    pub gpu: &'a Gpu,
+    pub figures: &'a Figures,
     pub machine: &'a Machine,
     pub tools: Option<&'a Tools>,
     /// Without a bar of progress.
@@ -107,7 +107,7 @@ pub fn phases(engine: &Engine<'_>, listed: &[ListedLaunch], apart: &[ListedLaunc
 
 /// Counts kinds of launches of a step.
 fn counted(engine: &Engine<'_>, kinds: Kinds, listed: &[ListedLaunch]) -> Result<Vec<Counted>, Failure> {
-    let Engine { gpu, machine, tools, quiet } = *engine;
+    let Engine { figures, machine, tools, quiet } = *engine;
     let written = written(listed);
     let bar = ProgressBar::new(kinds.len() as u64);
     if quiet {
@@ -115,7 +115,7 @@ fn counted(engine: &Engine<'_>, kinds: Kinds, listed: &[ListedLaunch]) -> Result
     }
     let mut all = Vec::new();
     for (launch, launches) in kinds {
-        let counted = one(gpu, machine, &launch, tools, &written)
+        let counted = one(figures, machine, &launch, tools, &written)
             .map_err(|e| Failure::new(Kind::Operation, format!("{}: {e}", launch.kernel.name)))?;
         all.push(Counted { launches, ..counted });
         bar.inc(1);
@@ -146,13 +146,13 @@ fn written(listed: &[ListedLaunch]) -> Vec<Range<u64>> {
 }
 
 fn one(
-    gpu: &Gpu,
+    figures: &Figures,
     machine: &Machine,
     launch: &ListedLaunch,
     tools: Option<&Tools>,
     written: &[Range<u64>],
 ) -> Result<Counted, String> {
-    let name = launch.kernel.name;
+    let (name, gpu) = (launch.kernel.name, figures.gpu);
     let instance = machine.instantiate(single(name, gpu.sm)?).map_err(|e| e.to_string())?;
     let size = sizes(launch);
     let blocks: u64 = launch.geometry.grid.iter().map(|n| u64::from(*n)).product();
@@ -178,7 +178,7 @@ fn one(
         }
     };
     let code = tools.map(|tools| assemble_single(name, gpu.sm, tools)).transpose().map_err(|e| e.to_string())?;
-    let demand = demand(gpu, &profile, code.as_ref(), (dram, cached))?;
+    let demand = demand(figures, &profile, code.as_ref(), (dram, cached))?;
     let ran = few.map(|few| 2 * few);
     let threads = launch.geometry.block_for(launch.kernel).iter().product();
     Ok(Counted { kernel: name, geometry: launch.geometry, threads, launches: 1, size, demand, ran })

@@ -14,6 +14,7 @@ use warpsmith_host::device::launch::Start;
 use warpsmith_host::gpu_kernels::persistent::THREADS;
 
 use super::budget::Tools;
+use super::estimate::figures::Figures;
 use super::estimate::{Time, read_rate};
 use super::profile::gpus;
 use crate::cli::ProjectionArgs;
@@ -26,7 +27,7 @@ const NEAR: f64 = 0.02;
 
 /// A step, as it is projected.
 struct Projection {
-    gpu: &'static Gpu,
+    figures: Figures,
     subject: Subject,
     /// Kinds of launches, in the order of their first ones, with the time of each.
     launches: Vec<(Counted, Time)>,
@@ -59,16 +60,16 @@ impl Projection {
 
     /// Microseconds in which memory delivers what a step has to move.
     fn floor(&self) -> f64 {
-        self.needed as f64 / read_rate(self.gpu)
+        self.needed as f64 / read_rate(self.figures.gpu)
     }
 }
 
 /// Runs the command.
 pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
-    let gpu = gpus::find(&args.gpu).map_err(Failure::usage)?;
+    let figures = Figures::new(gpus::find(&args.gpu).map_err(Failure::usage)?, args.rates.as_deref())?;
     let subject = Subject::of(args)?;
     let tools = tools()?;
-    let device = device(gpu)?;
+    let device = device(figures.gpu)?;
     let model = Model::reserve(&device, &subject.file)?;
     let of_decoder = DecoderOptions {
         chunk: 1,
@@ -85,7 +86,7 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     let listed = decoder.list_step(&mut sequence, args.context - 1)?;
     let reported = decoder.launches_per_step(1, args.step.kv)?;
     let machine = machine(0).ok_or_else(|| Failure::new(Kind::NoEngine, "the software driver does not run"))?;
-    let engine = Engine { gpu, machine, tools: tools.as_ref(), quiet: args.json };
+    let engine = Engine { figures: &figures, machine, tools: tools.as_ref(), quiet: args.json };
     let counted = count::all(&engine, &listed)?;
     let together: Vec<&Counted> = counted.iter().filter(|c| c.geometry.start == Start::Cooperative).collect();
     let phases = if together.is_empty() {
@@ -98,13 +99,13 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
         for c in &mut counted {
             c.demand.resident = (resident * f64::from(THREADS) / f64::from(c.threads)).min(c.demand.resident);
         }
-        counted.into_iter().map(|c| (c.demand.time_of_phase(gpu), c)).map(|(time, c)| (c, time)).collect()
+        counted.into_iter().map(|c| (c.demand.time_of_phase(&figures), c)).map(|(time, c)| (c, time)).collect()
     };
     let projection = Projection {
-        gpu,
         needed: subject.needed(args),
         subject,
-        launches: times(gpu, counted, &phases),
+        launches: times(&figures, counted, &phases),
+        figures,
         phases,
         persistent_layers: decoder.persistent_layers(),
         programmatic: decoder.programmatic(),
@@ -115,15 +116,16 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
 }
 
 /// The time of each kind of launches. Of launches of several phases each has the share of these that it has of the bytes.
-fn times(gpu: &Gpu, counted: Vec<Counted>, phases: &[(Counted, Time)]) -> Vec<(Counted, Time)> {
+fn times(figures: &Figures, counted: Vec<Counted>, phases: &[(Counted, Time)]) -> Vec<(Counted, Time)> {
     let cooperative = |c: &Counted| c.geometry.start == Start::Cooperative;
     let bytes: f64 = counted.iter().filter(|c| cooperative(c)).map(|c| c.launches as f64 * c.demand.dram).sum();
     let time = |c: &Counted| {
         if !cooperative(c) {
-            return c.demand.time(gpu, c.geometry.start == Start::Programmatic);
+            return c.demand.time(figures, c.geometry.start == Start::Programmatic);
         }
         let share = c.demand.dram / bytes;
-        Time::of_phases(c.demand.barriers, phases.iter().map(|(phase, time)| (share * phase.launches as f64, *time)))
+        let phases = phases.iter().map(|(phase, time)| (share * phase.launches as f64, *time));
+        Time::of_phases(figures, c.demand.barriers, phases)
     };
     counted.into_iter().map(|c| (time(&c), c)).map(|(time, c)| (c, time)).collect()
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Projection;
 use super::count::Counted;
 use crate::cli::ProjectionArgs;
-use crate::commands::estimate::{BARRIER, CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate};
+use crate::commands::estimate::{CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate};
 use crate::table::{Align, Table, bytes};
 
 /// Prints it.
@@ -17,7 +17,7 @@ pub fn print(p: &Projection, args: &ProjectionArgs) {
     println!(
         "{}, projected onto one {}: a step of one token at position {}\n",
         p.subject.title,
-        p.gpu.title,
+        p.figures.gpu.title,
         args.context - 1
     );
     println!("{}", table(p, &p.launches));
@@ -30,13 +30,16 @@ pub fn print(p: &Projection, args: &ProjectionArgs) {
         "floor   {:.3} ms: {} at {:.2} TB/s, {:.0} % of the sum",
         floor / 1e3,
         bytes(p.needed),
-        read_rate(p.gpu) / 1e6,
+        read_rate(p.figures.gpu) / 1e6,
         100.0 * floor / sum
     );
     println!("counted {} of memory, {:.3} of what a step has to move", bytes(dram as u64), dram / p.needed as f64);
     if let Some(goal) = p.subject.goal {
         let verdict = if sum <= 1e3 * goal { "met" } else { "missed" };
         println!("goal    {goal:.2} ms: {verdict}");
+    }
+    if let Some(device) = p.figures.measured_on() {
+        println!("rates   of pipes, tensor cores and barriers, as measured on {device}");
     }
     println!("\nassumed, not measured:");
     assumptions(p, args).iter().for_each(|line| println!("  {line}"));
@@ -51,7 +54,7 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
         ),
         format!(
             "memory delivers {:.2} TB/s, {READS} of the data sheet's, {LATENCY} us after it was asked; what the step wrote itself is in L2 and comes after {CACHED} us",
-            read_rate(p.gpu) / 1e6
+            read_rate(p.figures.gpu) / 1e6
         ),
         "the fullest multiprocessor issues four instructions of warps a clock; a wave of resident blocks ends before the next begins".to_owned(),
         match &p.ptxas {
@@ -64,9 +67,9 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
     }
     if p.persistent_layers > 0 {
         all.push(format!(
-            "{} layers are launches with barriers of the grid, {BARRIER:.2} us each: a phase between two of them takes as long as the slowest of its own, \
+            "{} layers are launches with barriers of the grid, {:.2} us each: a phase between two of them takes as long as the slowest of its own, \
              and what is asked for across a barrier counts for nothing",
-            p.persistent_layers
+            p.persistent_layers, p.figures.barrier
         ));
     } else if args.step.persistent {
         all.push("no layer is taken by a persistent launch".to_owned());
@@ -102,14 +105,14 @@ fn table(p: &Projection, rows: &[(Counted, Time)]) -> Table {
     for (c, time) in rows {
         let d = &c.demand;
         let us = |t: f64| if t < 0.005 { "-".to_owned() } else { format!("{t:.2}") };
-        let in_flight = d.on_the_way(p.gpu);
+        let in_flight = d.on_the_way(p.figures.gpu);
         table.row(vec![
             c.kernel.to_owned(),
             size(c),
             c.launches.to_string(),
             format!("{:.0}", d.blocks),
             format!("{:.0}", d.resident),
-            format!("{:.0}", d.waves(p.gpu)),
+            format!("{:.0}", d.waves(p.figures.gpu)),
             if in_flight > 0.0 { bytes(in_flight as u64) } else { "-".to_owned() },
             bytes(d.dram.max(0.0) as u64),
             us(time.edges),
@@ -135,8 +138,8 @@ fn json(p: &Projection, args: &ProjectionArgs) -> Value {
             "launches": c.launches,
             "blocks": d.blocks,
             "resident_blocks": d.resident,
-            "waves": d.waves(p.gpu),
-            "bytes_in_flight": d.on_the_way(p.gpu),
+            "waves": d.waves(p.figures.gpu),
+            "bytes_in_flight": d.on_the_way(p.figures.gpu),
             "dram_bytes": d.dram,
             "l2_bytes": d.cached,
             "warp_instructions": d.issue,
@@ -154,7 +157,8 @@ fn json(p: &Projection, args: &ProjectionArgs) -> Value {
     };
     json!({
         "projection": true,
-        "gpu": p.gpu.title,
+        "gpu": p.figures.gpu.title,
+        "rates_measured_on": p.figures.measured_on(),
         "model": p.subject.title,
         "context": args.context,
         "kv": args.step.kv.to_string(),

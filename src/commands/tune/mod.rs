@@ -19,6 +19,7 @@ use warpsmith_host::{Device, Engine};
 
 use super::budget::Tools;
 use super::budget::families::product;
+use super::estimate::figures::Figures;
 use super::profile::gpus;
 use crate::cli::{TuneArgs, TuneBy};
 use crate::failure::{Failure, Kind};
@@ -92,10 +93,11 @@ fn by_models(args: &TuneArgs, formats: &[Format]) -> Result<Vec<Found>, Failure>
         Some(name) => vec![gpus::find(name).map_err(Failure::usage)?],
         None => model::GPUS.iter().map(|name| gpus::find(name).map_err(Failure::usage)).collect::<Result<_, _>>()?,
     };
-    let gpus: Vec<&'static Gpu> = gpus.into_iter().filter(|g| !args.check || !measured(g)).collect();
+    let gpus = gpus.into_iter().filter(|g| !args.check || !measured(g));
+    let gpus = gpus.map(|g| Figures::new(g, args.rates.as_deref())).collect::<Result<Vec<_>, _>>()?;
     let tools = Tools::find("tune")?;
     let bar = progress(gpus.len() * formats.len());
-    let found = gpus.into_par_iter().map(|gpu| by_model(gpu, formats, &tools, &bar));
+    let found = gpus.par_iter().map(|figures| by_model(figures, formats, &tools, &bar));
     let found = found.collect::<Result<_, _>>()?;
     bar.finish_and_clear();
     Ok(found)
@@ -142,8 +144,9 @@ fn by_time(device: &Device, formats: &[Format]) -> Result<Found, Failure> {
 }
 
 /// Times that instructions and bytes would take on a GPU.
-fn by_model(gpu: &'static Gpu, formats: &[Format], tools: &Tools, bar: &ProgressBar) -> Result<Found, Failure> {
+fn by_model(figures: &Figures, formats: &[Format], tools: &Tools, bar: &ProgressBar) -> Result<Found, Failure> {
     let operation = |e: String| Failure::new(Kind::Operation, e);
+    let gpu = figures.gpu;
     let mut codes = model::Codes::new(tools, gpu.sm);
     let mut evidence = Vec::new();
     for &format in formats {
@@ -156,18 +159,19 @@ fn by_model(gpu: &'static Gpu, formats: &[Format], tools: &Tools, bar: &Progress
                 let cost = match costs.entry((activations, cols)) {
                     std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
                     std::collections::hash_map::Entry::Vacant(new) => {
-                        let cost = codes.cost(gpu, format, product(activations), cols as usize);
+                        let cost = codes.cost(figures, format, product(activations), cols as usize);
                         new.insert(cost.map_err(|e| operation(format!("{format} with {activations}: {e}")))?)
                     }
                 };
-                times.push((activations, cost.time(gpu, rows)));
+                times.push((activations, cost.time(figures, rows)));
             }
             timed.push(Timed { shape, size: (rows, cols), times });
         }
         evidence.push((format, timed));
         bar.inc(1);
     }
-    let with = format!("ptxas {}, warpsmith {}", tools.ptxas.release(), env!("CARGO_PKG_VERSION"));
+    let rates = figures.measured_on().map_or(String::new(), |device| format!(", rates measured on {device}"));
+    let with = format!("ptxas {}, warpsmith {}{rates}", tools.ptxas.release(), env!("CARGO_PKG_VERSION"));
     let origin = Origin { sm: gpu.sm, by: BY_MODEL.to_owned(), gpu: gpu.title.to_owned(), with };
     Ok(Found { origin, sm: gpu.sm, evidence })
 }

@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use warpsmith_arch::Gpu as Sheet;
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
 
 use crate::commands::budget::{Assembled, PROFILE, Tools, assemble_single};
 use crate::commands::check::bench::{Gpu, Kernels};
+use crate::commands::estimate::figures::Figures;
 use crate::commands::estimate::{Demand, counted};
 
 /// Rows that are run.
@@ -49,7 +49,7 @@ impl<'a> Codes<'a> {
     }
 
     /// Runs a product, and weighs its machine code.
-    pub fn cost(&mut self, gpu: &Sheet, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
+    pub fn cost(&mut self, figures: &Figures, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
         let subject = Subject::Gemv { format, product };
         let written = product.quant_format(format);
         let asked = written.map_or(String::new(), |c| format!(",quant_format={}", c as u32));
@@ -60,19 +60,19 @@ impl<'a> Codes<'a> {
         let bytes = 16 * format.tensor_vectors(ROWS as usize, cols).map_err(|e| e.to_string())?;
         // Those that only round are not its own.
         let profile = bench.profiles.iter().find(|p| p.kernel == own).ok_or_else(|| format!("{case} ran no {own}"))?;
-        let few = counted::demand(gpu, profile, Some(self.code(&own)?), (bytes as f64, 0.0))?;
+        let few = counted::demand(figures, profile, Some(self.code(&own)?), (bytes as f64, 0.0))?;
         Ok(Cost { few })
     }
 }
 
 impl Cost {
     /// Microseconds of a matrix of so many rows on a GPU.
-    pub fn time(&self, gpu: &Sheet, rows: u64) -> f64 {
+    pub fn time(&self, figures: &Figures, rows: u64) -> f64 {
         let more = rows as f64 / ROWS as f64;
         let Demand { blocks, dram, issue, pipe, .. } = self.few;
         let [dram, issue, pipe] = [dram, issue, pipe].map(|each| each * more);
         let all = Demand { blocks: (blocks * more).ceil().max(1.0), dram, issue, pipe, ..self.few };
-        all.time(gpu, false).total()
+        all.time(figures, false).total()
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn memory_binds_where_instructions_are_few() {
-        let gpu = gpus::find("h200").unwrap();
+        let gpu = &Figures::from(gpus::find("h200").unwrap());
         // 14.2 MB of gates and ups take 3.2 us at 4.48 TB/s; 3072 blocks wait once in each of six waves, 3.9 us.
         let time = cost(1.0, 0.0).time(gpu, 24576);
         assert!((time - EDGE - 6.0 * LATENCY).abs() < 1e-9, "{time}");
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn small_matrices_do_not_fill_a_gpu() {
-        let gpu = gpus::find("h200").unwrap();
+        let gpu = &Figures::from(gpus::find("h200").unwrap());
         let slots = ROWS as f64 * 4096.0 / 32.0 * 4.0;
         // 16 blocks keep 16 of 132 multiprocessors busy, and 132 all of them.
         let [few, many] = [128, 1056].map(|rows| cost(slots, 0.0).time(gpu, rows) - EDGE);
