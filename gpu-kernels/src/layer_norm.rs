@@ -209,7 +209,7 @@ impl Contract for LayerNorm<'_> {
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases {
     use super::{BIAS, LayerNorm, POSITIONS, reference};
-    use crate::cases::{Bench, Failure, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same, why};
+    use crate::cases::{Bench, Failure, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same};
     use crate::gemv::OutputQuantization;
     use crate::gemv::cases::{QuantizedOutput, in_turn};
     use crate::state::Column;
@@ -225,7 +225,7 @@ pub mod cases {
         const SIZES: NamedSizes = &[("columns", 1), ("cols", 3072), ("flags", BIAS as usize), ("quant_format", 0)];
 
         fn kernels() -> Vec<Listed> {
-            vec![Listed::unmeasured::<LayerNorm<'_>>(why::SMALL)]
+            vec![Listed::by_bytes::<LayerNorm<'_>>()]
         }
 
         fn shapes() -> Vec<Vec<usize>> {
@@ -249,7 +249,7 @@ pub mod cases {
             }
             let [table, weight, bias] = [CONTEXT * cols, cols, cols].map(|n| rng.floats(n));
             // The last position, and behind it one that is not there.
-            let place = |n: usize| if n == 2 { CONTEXT } else { CONTEXT - 1 - n };
+            let place = |n: usize| if n == 2 { CONTEXT } else { CONTEXT - 1 - n % CONTEXT };
             let at: Vec<Column> = (0..columns).map(|n| Column::at(0, place(n) as u32)).collect();
             let (mut dx, at) = (bench.upload(&x)?, bench.upload(&at)?);
             let (dt, dw, db) = (bench.upload(&table)?, bench.upload(&weight)?, bench.upload(&bias)?);

@@ -17,4 +17,4 @@ pub use crate::list::{Case, Subject, all};
 pub use bench::{Bench, Failure};
 pub use compare::{Outcome, close, refused, same};
 pub use data::{Rng, Tensor, make_sized, make_sound, set_scale};
-pub use operation::{Listed, Measured, NamedSizes, Operation, Plain, Shape, UnknownSize, why};
+pub use operation::{BYTES, Listed, Measured, NamedSizes, Operation, Plain, Shape, UnknownSize, why};

@@ -173,12 +173,21 @@ impl Listed {
         self
     }
 
+    /// A kernel of little work for each byte, which is held to the bytes of a step of many columns.
+    #[must_use]
+    pub fn by_bytes<K: Kernel>() -> Listed {
+        Listed::new::<K>(Measured::Not(why::SMALL), Measured::By(BYTES))
+    }
+
     /// A kernel that is measured by nothing, for one reason.
     #[must_use]
     pub fn unmeasured<K: Kernel>(why: &'static str) -> Listed {
         Listed::new::<K>(Measured::Not(why), Measured::Not(why))
     }
 }
+
+/// What `warpsmith budget` calls kernels that it holds to their bytes alone.
+pub const BYTES: &str = "bytes";
 
 /// Why some kernels are not measured.
 pub mod why {

@@ -6,7 +6,7 @@ use super::{
     ARRIVED, BF16, BLOCKS, BROADCAST, Collective, EPOCHS, F16, F32, FLAGS, GATHER, KIND, MAX, NEXT, ONE_SHOT, RESIDUAL,
     SCATTER, SIGNALS, STAGING, TWO_SHOT, frame_words, place,
 };
-use crate::cases::{Bench, Failure, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same, why};
+use crate::cases::{Bench, Failure, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same};
 use half::{bf16, f16};
 use warpsmith_device::DeviceAddress;
 
@@ -206,7 +206,7 @@ impl Plain for Collectives {
     const SIZES: NamedSizes = &[("ranks", 4), ("rank", 1), ("len", 4096), ("kind", 0), ("mode", 0)];
 
     fn kernels() -> Vec<Listed> {
-        vec![Listed::unmeasured::<Collective<'_>>(why::SMALL)]
+        vec![Listed::by_bytes::<Collective<'_>>()]
     }
 
     fn shapes() -> Vec<Vec<usize>> {
@@ -279,7 +279,7 @@ impl Plain for Exchanges {
     const SIZES: NamedSizes = &[("halves", 4096), ("receive", 0)];
 
     fn kernels() -> Vec<Listed> {
-        vec![Listed::unmeasured::<Exchange<'_>>(why::SMALL)]
+        vec![Listed::by_bytes::<Exchange<'_>>()]
     }
 
     fn shapes() -> Vec<Vec<usize>> {

@@ -212,7 +212,7 @@ impl Plain for Convolutions {
     const SIZES: NamedSizes = SIZES;
 
     fn kernels() -> Vec<Listed> {
-        vec![Listed::unmeasured::<DeltaConv<'_>>(why::SMALL)]
+        vec![Listed::by_bytes::<DeltaConv<'_>>()]
     }
 
     fn shapes() -> Vec<Vec<usize>> {

@@ -5,6 +5,7 @@
 //! driver's, of PTX. Neither is time. A lane that takes one instruction for a weight takes one issue slot for it.
 
 mod attention;
+mod bytes;
 mod cost;
 mod every;
 pub mod families;
@@ -25,7 +26,7 @@ use warpsmith_builder::ptxas::Resources;
 use warpsmith_builder::{Arch, nvdisasm, ptxas};
 use warpsmith_check::Checks;
 use warpsmith_driver_api::software::LaunchProfile;
-use warpsmith_host::gpu_kernels::cases::Case;
+use warpsmith_host::gpu_kernels::cases::{BYTES, Case};
 
 use super::check::bench::{Gpu, Kernels};
 use super::project::{self, Project};
@@ -85,7 +86,8 @@ fn budgets() -> BTreeSet<(String, &'static str)> {
     let runs = attention::Run::chosen(None).into_iter().map(|r| (r.kernel(), r.family()));
     let held = gemm::Run::chosen(None).into_iter().filter(|r| r.budget().is_some());
     let many = held.map(|r| (r.kernel(), families::MANY));
-    Subject::chosen(None).iter().map(|s| (s.kernel(), s.family.name)).chain(runs).chain(many).collect()
+    let bytes = bytes::kernels().into_iter().map(|kernel| (kernel, BYTES));
+    Subject::chosen(None).iter().map(|s| (s.kernel(), s.family.name)).chain(runs).chain(many).chain(bytes).collect()
 }
 
 /// Everything that was measured.
@@ -96,6 +98,8 @@ struct Measured {
     attention: Vec<attention::Cost>,
     /// Products with many columns.
     many: Vec<gemm::Cost>,
+    /// What moves bytes.
+    bytes: Vec<bytes::Cost>,
     /// Of every kernel, if all were assembled.
     resources: Vec<Resources>,
 }
@@ -108,8 +112,8 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
     let subjects = Subject::chosen(args.filter.as_deref());
     let runs = attention::Run::chosen(args.filter.as_deref());
     let many = gemm::Run::chosen(args.filter.as_deref());
-    if subjects.is_empty() && runs.is_empty() && many.is_empty() {
-        let others = ["attention", "prefill", families::MANY];
+    if subjects.is_empty() && runs.is_empty() && many.is_empty() && !bytes::wanted(args.filter.as_deref()) {
+        let others = ["attention", "prefill", families::MANY, BYTES];
         let names: Vec<&str> = families::FAMILIES.iter().map(|f| f.name).chain(others).collect();
         let filter = args.filter.as_deref().unwrap_or_default();
         let text = format!(
@@ -163,6 +167,7 @@ fn measure(
     let flights = flight::Flight::all(args, subjects, code)?;
     let attention = runs.into_par_iter().map(|r| attention::cost(r, code(&r.kernel())?)).collect::<Result<_, _>>()?;
     let many = many.into_par_iter().map(|r| gemm::cost(r, code(&r.kernel())?)).collect::<Result<_, _>>()?;
+    let bytes = bytes::costs(args.filter.as_deref())?;
     let resources = match args.filter {
         Some(_) => Vec::new(),
         None => {
@@ -172,7 +177,7 @@ fn measure(
             all.map_err(|e| Failure::new(Kind::Toolchain, e.to_string()))?
         }
     };
-    Ok(Measured { costs, flights, attention, many, resources })
+    Ok(Measured { costs, flights, attention, many, bytes, resources })
 }
 
 /// All budgets: of a family's path at each width by the kernel that comes closest, and of every run of attention.
@@ -198,6 +203,7 @@ fn held(args: &BudgetArgs, measured: &Measured) -> Vec<known::Held> {
     let attention = measured.attention.iter();
     all.extend(attention.map(|c| known::Held { budget: c.name(), kernel: c.run.kernel(), misses: c.misses() }));
     all.extend(measured.many.iter().map(gemm::Cost::held));
+    all.extend(measured.bytes.iter().map(bytes::Cost::held));
     all
 }
 

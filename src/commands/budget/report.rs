@@ -6,7 +6,7 @@ use super::cost::Cost;
 use super::known::{Miss, Verdict};
 use super::pipes::Pipe;
 use super::weighed::Weighed;
-use super::{Measured, Tools, attention, flight, gemm};
+use super::{Measured, Tools, attention, bytes, flight, gemm};
 use crate::cli::BudgetArgs;
 use crate::table::{Align, Table};
 
@@ -23,7 +23,7 @@ pub fn print(
     args: &BudgetArgs,
     tools: &Tools,
 ) {
-    let Measured { costs, flights, attention: runs, many, resources } = measured;
+    let Measured { costs, flights, attention: runs, many, bytes: moved, resources } = measured;
     if args.json {
         let named =
             unbudgeted.iter().flat_map(|(why, all)| all.iter().map(move |k| json!({ "kernel": k, "why": why })));
@@ -37,6 +37,7 @@ pub fn print(
                 "in_flight": flights.iter().map(flight::Flight::json).collect::<Vec<_>>(),
                 "attention": runs.iter().map(attention::Cost::json).collect::<Vec<_>>(),
                 "many_columns": many.iter().map(gemm::Cost::json).collect::<Vec<_>>(),
+                "bytes": moved.iter().map(bytes::Cost::json).collect::<Vec<_>>(),
                 "unbudgeted": named.collect::<Vec<_>>(),
                 "missed": verdict.failures,
                 "known": verdict.known,
@@ -73,6 +74,9 @@ pub fn print(
     }
     if !many.is_empty() {
         gemm::print(many);
+    }
+    if !moved.is_empty() {
+        bytes::print(moved);
     }
     if args.filter.is_none() {
         println!("\nwithout a budget of slots and bytes:");

@@ -1,7 +1,7 @@
 //! The cases of this kernel.
 
 use super::{BIASED, Choice, NORMALISE, Route, SHARED, SIGMOID, WHOLE, reference};
-use crate::cases::{Bench, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same, why};
+use crate::cases::{Bench, Listed, NamedSizes, Outcome, Plain, Rng, Shape, close, same};
 
 /// The experts of each column.
 pub struct Routes;
@@ -16,7 +16,7 @@ impl Plain for Routes {
         &[("columns", 1), ("n", 128), ("used", 8), ("flags", 2), ("alike", 0), ("groups", 1), ("groups_used", 1)];
 
     fn kernels() -> Vec<Listed> {
-        vec![Listed::unmeasured::<Route<'_>>(why::SMALL)]
+        vec![Listed::by_bytes::<Route<'_>>()]
     }
 
     fn shapes() -> Vec<Vec<usize>> {
