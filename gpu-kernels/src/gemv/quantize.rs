@@ -87,7 +87,6 @@ impl QuantizedProduct {
         let from = match (self.quant_format, self.format.layout()) {
             (QuantFormat::F16, _) => return self.many().is_some() && super::half::large(rows, columns).is_some(),
             (of, _) if of.is_planes() => super::tensor_planes::FROM,
-            (_, Layout::Q8_0) => super::tensor::FROM_BYTES,
             (_, Layout::IQ4_NL | Layout::IQ4_XS | Layout::MXFP4) => super::tensor::FROM_TABLES,
             (..) => super::tensor::FROM,
         };
@@ -264,8 +263,9 @@ mod tests {
             let of = QuantizedProduct::of(format, activations)?;
             (1..64).find(|columns| of.takes_many(4096, *columns))
         };
-        assert_eq!([Format::Q4_0, Format::Q6_K].map(|f| from(f, Activations::Int16)), [Some(3); 2]);
-        assert_eq!([Activations::Int16, Activations::Int8].map(|a| from(Format::Q8_0, a)), [Some(5); 2]);
+        let plain = [Format::Q4_0, Format::Q6_K, Format::Q8_0];
+        assert_eq!(plain.map(|f| from(f, Activations::Int16)), [Some(5); 3]);
+        assert_eq!(plain.map(|f| from(f, Activations::Int8)), [Some(5); 3]);
         let tables = [Format::IQ4_NL, Format::IQ4_XS, Format::MXFP4];
         assert_eq!(tables.map(|f| from(f, Activations::Int16)), [Some(2); 3]);
     }
