@@ -129,12 +129,15 @@ fn tokens(bench: &Bench) {
         let logits = Noise(6).floats(n as usize);
         let setting = Sampling { temperature: 0.8, top_k: 40, top_p: 0.95, seed_low: 1, ..Sampling::GREEDY };
         let want = [sample::reference(&logits, &setting, 7, None, None)];
-        let buffers = (s.upload(&logits)?, s.upload(&[setting])?, s.upload(&[Column::at(0, 7)])?, s.zeros::<u32>(1)?);
+        let given = (s.upload(&logits)?, s.upload(&[setting])?, s.upload(&[Column::at(0, 7)])?);
+        let work = s.zeros::<u64>(sample::work_len(1) as usize)?;
+        let buffers = (given, (work, s.zeros::<u32>(1)?), s.zeros::<u32>(1)?);
         Ok(vec![Run::launches(
             buffers,
-            move |(logits, params, columns, y), on, _| {
+            move |((logits, params, columns), (work, tickets), y), on, _| {
+                let sample = Sample { logits, params, columns, y, work, tickets, n, stride: n };
                 // SAFETY: it holds no addresses but null ones.
-                unsafe { on.launch_unchecked(Sample { logits, params, columns, y, n, stride: n }) }
+                unsafe { sample.launch(on, true, false) }
             },
             move |(.., y), s| Ok(vec![Output::same("token", &s.read(y)?, &want)]),
         )])

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use gpu_kernels::elementwise::ResidualAdd;
-use gpu_kernels::sampling::sample::{RECORD, Sample, Sampling};
+use gpu_kernels::sampling::sample::{self, RECORD, Sample, Sampling};
 use gpu_kernels::state::Column;
 use warpsmith_host::driver::software::{self, Checks};
 use warpsmith_host::{Buffer, Device, Error, Stream};
@@ -172,7 +172,7 @@ fn a_model_file_may_change_while_it_is_open() {
 /// The decoder's way: addresses in device memory, by an `unsafe` launch whose caller keeps the owner.
 #[test]
 fn addresses_are_followed_by_unsafe_launches_alone() {
-    let (_device, s, _) = streams();
+    let (device, s, _) = streams();
     let mut logits = [0.0f32; 32];
     logits[5] = 9.0;
     let logits = s.upload(&logits).unwrap();
@@ -180,8 +180,19 @@ fn addresses_are_followed_by_unsafe_launches_alone() {
     let params = [Sampling { flags: RECORD, seen: seen.address(), ..Sampling::GREEDY }];
     let (params, columns) = (s.upload(&params).unwrap(), s.upload(&[Column::at(0, 0)]).unwrap());
     let mut y = s.zeros::<u32>(1).unwrap();
-    let sample = Sample { logits: &logits, params: &params, columns: &columns, y: &mut y, n: 32, stride: 32 };
+    let mut work = device.alloc::<u64>(sample::work_len(1) as usize).unwrap();
+    let mut tickets = s.zeros::<u32>(1).unwrap();
+    let sample = Sample {
+        logits: &logits,
+        params: &params,
+        columns: &columns,
+        y: &mut y,
+        work: &mut work,
+        tickets: &mut tickets,
+        n: 32,
+        stride: 32,
+    };
     // SAFETY: `seen` lives to the end of the test, and nothing else uses it before the stream is waited for.
-    unsafe { s.launch_unchecked(sample) }.unwrap();
+    unsafe { sample.launch(&mut &s, false, false) }.unwrap();
     assert_eq!((s.read(&y).unwrap(), s.read(&seen).unwrap()), (vec![5], vec![1 << 5]));
 }

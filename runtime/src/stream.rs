@@ -118,10 +118,10 @@ impl Stream {
     /// A kernel that follows addresses in device memory does not compile here:
     ///
     /// ```compile_fail,E0277
-    /// # use gpu_kernels::{sampling::sample::*, state::Column};
+    /// # use gpu_kernels::sampling::sample::*;
     /// # use warpsmith_runtime::{Buffer, Error, Stream};
-    /// # fn f(s: Stream, logits: Buffer<f32>, params: Buffer<Sampling>, columns: Buffer<Column>, mut y: Buffer<u32>) -> Result<(), Error> {
-    /// s.launch(Sample { logits: &logits, params: &params, columns: &columns, y: &mut y, n: 32, stride: 32 })?;
+    /// # fn f(s: Stream, logits: Buffer<f32>, params: Buffer<Sampling>, mut work: Buffer<u64>) -> Result<(), Error> {
+    /// s.launch(SampleWeigh { logits: &logits, params: &params, work: &mut work, n: 32, stride: 32, slice: 1024 })?;
     /// # Ok(()) }
     /// ```
     pub fn launch<K: Contract + Confined>(&self, kernel: K) -> Result<(), Error> {

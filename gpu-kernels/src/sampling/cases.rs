@@ -2,7 +2,7 @@
 
 use super::argmax::{self, Argmax, ArgmaxMasked};
 use super::penalty::{RepetitionPenalty, penalised};
-use super::sample::{self, RECORD, Sample, Sampling, bitset};
+use super::sample::{self, RECORD, Sample, SampleBest, SampleDraw, SampleWeigh, Sampling, bitset};
 use super::top::{self, Top};
 use super::words;
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, same, why};
@@ -133,24 +133,35 @@ fn sample<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome 
     let at: Vec<Column> = (0..columns).map(|c| Column::at(0, (c * 1000) as u32)).collect();
     let (dx, d_params, d_columns) = (bench.upload(&x)?, bench.upload(&params)?, bench.upload(&at)?);
     let mut y = bench.output::<u32>(columns)?;
-    let (columns_, params_, n32) = (&*d_columns, &*d_params, n as u32);
-    let sample = Sample { logits: &dx, params: params_, columns: columns_, y: &mut y, n: n32, stride: stride as u32 };
+    let (mut work, mut tickets) =
+        (bench.output::<u64>(sample::work_len(columns) as usize)?, bench.upload(&vec![0u32; columns])?);
+    let sample = Sample {
+        logits: &dx,
+        params: &d_params,
+        columns: &d_columns,
+        y: &mut y,
+        work: &mut work,
+        tickets: &mut tickets,
+        n: n as u32,
+        stride: stride as u32,
+    };
     // SAFETY: both bitsets are buffers of this case, a part of them each column's own.
-    unsafe { bench.launch_unchecked(sample) }?;
+    unsafe { sample.launch(bench, true, false) }?;
     let mut want = Vec::new();
     for (c, s) in params.iter().enumerate() {
         let set =
             |address: DeviceAddress, all: &[u32]| (!address.is_null()).then(|| all[c * width..][..width].to_vec());
         let (own, may) = (set(s.seen, &seen), set(s.allowed, &allowed));
         let token = sample::reference(&x[c * stride..][..n], s, at[c].position, own.as_deref(), may.as_deref());
-        if s.flags & RECORD != 0 && !s.seen.is_null() && token < n32 {
-            for (to, from) in seen[c * width..].iter_mut().zip(bitset(n32, [token])) {
+        if s.flags & RECORD != 0 && !s.seen.is_null() && token < n as u32 {
+            for (to, from) in seen[c * width..].iter_mut().zip(bitset(n as u32, [token])) {
                 *to |= from;
             }
         }
         want.push(token);
     }
     same(&bench.read(&y)?, &want)?;
+    same(&bench.read(&tickets)?, &vec![0; columns])?;
     same(&bench.read(&d_seen)?, &seen).map_err(|e| Failure::Wrong(format!("tokens that were seen: {e}")))
 }
 
@@ -218,12 +229,17 @@ impl Plain for Samples {
     const SIZES: NamedSizes = &[("columns", 1), ("n", 4096)];
 
     fn kernels() -> Vec<Listed> {
-        vec![Listed::new::<Sample<'_>>(Measured::By("sample"), Measured::Not(why::ONCE))]
+        vec![
+            Listed::new::<SampleBest<'_>>(Measured::By("sample"), Measured::Not(why::ONCE)),
+            Listed::new::<SampleWeigh<'_>>(Measured::By("sample"), Measured::Not(why::ONCE)),
+            Listed::new::<SampleDraw<'_>>(Measured::By("sample"), Measured::Not(why::ONCE)),
+        ]
     }
 
     fn shapes() -> Vec<Vec<usize>> {
-        // The last is of several rounds of what a block looks at at once, and a rest; columns 9 and 21 are greedy and nothing else.
-        [(24, 1), (24, 2), (48, 7), (24, 33), (24, 1000), (12, 1025), (12, 3001), (22, 18001)]
+        // Many slices of a column, and a rest; there columns 8 and 20 have more candidates than there is room for. So many columns that
+        // slices are of several rounds.
+        [(24, 1), (24, 2), (48, 7), (24, 33), (24, 1000), (12, 1025), (12, 3001), (22, 18001), (172, 3100)]
             .map(|(columns, n)| vec![columns, n])
             .to_vec()
     }

@@ -10,7 +10,8 @@ use warpsmith_device::prelude::*;
 /// Set: the chosen token's bit is set in `seen`.
 pub const RECORD: u32 = 1;
 
-/// How a column is sampled. Plain data in device memory, so that a captured graph serves every setting.
+/// How a column is sampled. Plain data in device memory, so that a captured graph serves every setting, or every one without a
+/// draw.
 #[derive(Clone, Copy, Debug, PartialEq, Element)]
 #[repr(C)]
 pub struct Sampling {
@@ -88,6 +89,28 @@ pub fn logit(key: u32) -> f32 {
     f32::from_bits(if key >> 31 != 0 { key & 0x7FFF_FFFF } else { !key })
 }
 
+/// `(logit - largest) / temperature` as an exponent of 2.
+#[inline(always)]
+fn exponent(logit: f32, largest: f32, temperature: f32) -> f32 {
+    (logit - largest) * (core::f32::consts::LOG2_E / temperature)
+}
+
+/// Bins of tokens that weigh anything: of the larger logits first.
+pub(super) const BINS: u32 = 2048;
+
+/// The bin of a token that weighs anything. A larger logit is in the same bin or an earlier one, as differences, products and
+/// roundings keep their order; the bins are the same range of exponents each.
+#[cfg(any(target_arch = "nvptx64", test, rust_analyzer))]
+#[inline(always)]
+pub(super) fn bin(logit: f32, largest: f32, temperature: f32) -> u32 {
+    if logit == largest {
+        return 0;
+    }
+    // Exponents are above -41.5 where there is a weight.
+    let place = exponent(logit, largest, temperature) * -(BINS as f32 / 41.5);
+    (place as u32).min(BINS - 1)
+}
+
 /// `2^40 · exp((logit - largest) / temperature)` with a relative error of 2^-20 (times the exponent's magnitude over 8), cut
 /// to an integer. The same bits on host and device: additions, products and `fma` only.
 #[inline(always)]
@@ -96,7 +119,7 @@ pub fn weight(logit: f32, largest: f32, temperature: f32) -> u64 {
     if logit == largest {
         return 1 << 40;
     }
-    let x = (logit - largest) * (core::f32::consts::LOG2_E / temperature);
+    let x = exponent(logit, largest, temperature);
     if x <= -41.5 || x.is_nan() {
         return 0;
     }
@@ -232,6 +255,25 @@ mod tests {
         assert_eq!(weight(f32::INFINITY, f32::INFINITY, 1.0), 1 << 40);
         assert_eq!((weight(1.0, f32::INFINITY, 1.0), weight(f32::NEG_INFINITY, 3.0, 1.0)), (0, 0));
         assert_eq!((weight(2.0, 2.0, 1e-45), weight(1.9, 2.0, 1e-45)), (1 << 40, 0));
+    }
+
+    #[test]
+    fn bins_are_ordered_as_logits_are() {
+        let mut rng = Rng(11);
+        for temperature in [1e-42f32, 1e-3, 0.7, 1.0, 13.0, f32::MAX, f32::INFINITY] {
+            for (largest, spread) in
+                [(3.0f32, 40.0f32), (-1e9, 1e9), (1e-40, 1e-40), (f32::MAX, f32::MAX), (25.0, 1e-4)]
+            {
+                let mut logits: Vec<f32> = rng.floats(500).iter().map(|v| largest - spread * v.abs()).collect();
+                logits.extend([largest, f32::NEG_INFINITY]);
+                logits.sort_by(|a, b| b.total_cmp(a));
+                let weighty = logits.iter().filter(|v| weight(**v, largest, temperature) != 0);
+                let bins: Vec<u32> = weighty.map(|v| bin(*v, largest, temperature)).collect();
+                assert!(bins.is_sorted() && bins[0] == 0 && bins.iter().all(|b| *b < BINS), "{temperature} {bins:?}");
+            }
+        }
+        assert_eq!(bin(0.0, 0.0, 1.0), 0);
+        assert_eq!(bin(-41.4 * core::f32::consts::LN_2, 0.0, 1.0), (41.4 / 41.5 * BINS as f32) as u32);
     }
 
     /// The kept tokens and their probabilities in f64: softmax, the largest `k`, the shortest run of mass `p`. `None` where a

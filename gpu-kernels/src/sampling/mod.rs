@@ -2,7 +2,7 @@
 //!
 //! - [`argmax`]: the largest logit of each column, of all or of those that a mask allows
 //! - [`penalty`]: the repetition penalty alone
-//! - [`sample`]: penalty, mask, temperature, top-k, top-p and the draw in one launch, with every parameter in device memory
+//! - [`sample`]: penalty, mask, temperature, top-k, top-p and the draw, with every parameter in device memory
 //! - [`top`]: the most likely tokens and their probabilities
 //! - [`philox`]: where the randomness comes from
 //!
@@ -13,6 +13,8 @@ pub mod argmax;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cases;
 mod definition;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod digits;
 pub mod penalty;
 pub mod philox;
 pub mod sample;

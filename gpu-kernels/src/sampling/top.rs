@@ -10,7 +10,7 @@
 //! The logarithm of a token's probability is [`logprob`]. A weight below `2^-41` is 0 and others are off by a relative `2^-20` at
 //! most, so a logarithm is off by at most `2^-19`. Sums are of integers: the same in every run.
 //!
-//! A block takes a column. The threshold is found digit by digit, as for [`sample`](super::sample).
+//! A block takes a column. The threshold is found digit by digit, 256 bins at a time, without sorting.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::sample::check_logits;
@@ -19,7 +19,7 @@ use warpsmith_device::prelude::*;
 pub use super::definition::weight;
 
 /// Threads of the block.
-pub const THREADS: u32 = super::sample::THREADS;
+pub const THREADS: u32 = 1024;
 /// Most tokens of a column.
 pub const MOST: u32 = 32;
 
@@ -47,13 +47,103 @@ pub fn reference(x: &[f32], count: usize) -> Vec<(u32, f32)> {
 mod frame {
     use super::super::{
         NONE,
-        definition::Sampling,
-        sample::frame::{Logits, Memory, best_of_all, reach},
+        definition::key,
+        digits::{BINS, Keys, Memory, Wide, reach},
     };
     use super::*;
-    use warpsmith_device::argmax::Best;
+    use warpsmith_device::{argmax::Best, static_for};
 
     const MOST: usize = super::MOST as usize;
+
+    /// A column's logits as keys.
+    #[derive(Clone, Copy)]
+    struct Logits {
+        x: In<f32>,
+        n: usize,
+    }
+
+    impl Logits {
+        /// The key of token `i`; 0 for NaN.
+        #[inline(always)]
+        unsafe fn key(&self, i: usize) -> u32 {
+            // SAFETY: `i` is below `n`.
+            key(unsafe { self.x.at(i) })
+        }
+    }
+
+    impl Keys for Logits {
+        #[inline(always)]
+        unsafe fn each(&self, mut f: impl FnMut(u32)) {
+            let mut i = thread::idx_x() as usize;
+            while i < self.n {
+                // SAFETY: `i` is below `n`.
+                f(unsafe { self.key(i) });
+                i += THREADS as usize;
+            }
+        }
+    }
+
+    /// Vectors of a thread's logits that are on the way at once.
+    const AT_ONCE: usize = 8;
+
+    /// Vector `k` of those that are on the way at once from `v` on: the last, where there is none.
+    #[inline(always)]
+    fn place(v: usize, k: usize, vectors: usize) -> usize {
+        (v + k * THREADS as usize).min(vectors - 1)
+    }
+
+    /// The best of a column. A block is all that a column has: it asks for many
+    /// logits at once and keeps the largest, and where that stood it looks once all are seen.
+    ///
+    /// All threads of the block make this call.
+    #[device]
+    unsafe fn best_of_all(l: &Logits, scratch: Shared<Best>) -> Best {
+        let thread = thread::idx_x() as usize;
+        // The same in every thread of the block.
+        let vectors = if l.x.ptr().addr() % align_of::<F32x4>() == 0 { l.n / 4 } else { 0 };
+        let (mut largest, mut from, mut v) = (f32::NAN, 0, thread);
+        // The larger of a NaN and a number is the number.
+        let mut see = |v: usize, values: [[f32; 4]; AT_ONCE]| {
+            let mut of_all = [f32::NAN; 4];
+            static_for!(k in 0..AT_ONCE => {
+                for i in 0..4 {
+                    of_all[i] = math::max(of_all[i], values[k][i]);
+                }
+            });
+            let [a, b, c, d] = of_all;
+            let of_all = math::max(math::max(a, b), math::max(c, d));
+            if of_all > largest || largest.is_nan() {
+                (largest, from) = (of_all, v);
+            }
+        };
+        while v + (AT_ONCE - 1) * (THREADS as usize) < vectors {
+            let of = l.x.from(4 * v);
+            see(v, core::array::from_fn(|k| of.load4(4 * k * THREADS as usize).0));
+            v += AT_ONCE * THREADS as usize;
+        }
+        if v < vectors {
+            see(v, core::array::from_fn(|k| l.x.load4(4 * place(v, k, vectors)).0));
+        }
+        let mut best = Best::NONE;
+        let mut i = 4 * vectors + thread;
+        while i < l.n {
+            best = best.merge(Best { value: l.x.at(i), index: i as u32 });
+            i += THREADS as usize;
+        }
+        let of_block = block_reduce::argmax(Best { value: math::max(largest, best.value), index: 0 }, scratch).value;
+        if largest == of_block {
+            let mut k = 0;
+            while k < AT_ONCE {
+                let place = place(from, k, vectors);
+                let values = l.x.load4(4 * place).0;
+                for i in 0..4 {
+                    best = best.merge(Best { value: values[i], index: (4 * place + i) as u32 });
+                }
+                k += 1;
+            }
+        }
+        block_reduce::argmax(best, scratch)
+    }
 
     #[device]
     pub unsafe fn top(
@@ -67,14 +157,12 @@ mod frame {
     ) {
         let scratch = shared_array!(TOP_BEST: [Best; 32]);
         let (keys, found) = (shared_array!(TOP_KEYS: [u32; MOST]), shared_array!(TOP_TOKENS: [u32; MOST]));
-        let m = Memory {
-            bins: shared_array!(TOP_BINS: [u64; 256]),
-            sums: shared_array!(TOP_SUMS: [u64; 64]),
-            found: shared_array!(TOP_FOUND: [u64; 2]),
-        };
+        let (scan, found_at) = (shared_array!(TOP_SUMS: [u64; 32]), shared_array!(TOP_FOUND: [u64; 2]));
+        let bins = Wide { low: shared_array!(TOP_LOW: [u32; BINS]), high: shared_array!(TOP_HIGH: [u32; BINS]) };
+        let m = Memory { bins, found: found_at };
         let (thread, column) = (thread::idx_x() as usize, block::idx_x() as usize);
         let x = logits.from(column * stride as usize);
-        let l = Logits { x, n: n as usize, s: Sampling::GREEDY };
+        let l = Logits { x, n: n as usize };
         let largest = best_of_all(&l, scratch).value;
         let (mut sum, mut there) = (0u64, 0u64);
         let mut i = thread;
@@ -86,14 +174,14 @@ mod frame {
             }
             i += THREADS as usize;
         }
-        let sum = block_reduce::reduce(sum, 0, m.sums, |a: u64, b| a + b);
-        let there = block_reduce::reduce(there, 0, m.sums, |a: u64, b| a + b);
+        let sum = block_reduce::reduce(sum, 0, scan, |a: u64, b| a + b);
+        let there = block_reduce::reduce(there, 0, scan, |a: u64, b| a + b);
         if thread == 0 {
             sums.set(column, sum);
         }
         let wanted = if there < count as u64 { there } else { count as u64 };
         if wanted > 0 {
-            let (threshold, above) = reach(&l, &m, wanted, |_| 1);
+            let (threshold, above) = reach(&l, m, 32, (wanted, 0), |k| (k != 0) as u64);
             sync::block();
             if thread == 0 {
                 m.found.set(0, 0);
@@ -120,7 +208,7 @@ mod frame {
                     }
                     i += THREADS as usize;
                 }
-                let lowest = block_reduce::reduce(lowest, u64::MAX, m.sums, |a: u64, b| if a < b { a } else { b });
+                let lowest = block_reduce::reduce(lowest, u64::MAX, scan, |a: u64, b| if a < b { a } else { b });
                 if thread == 0 {
                     keys.set(place as usize, threshold);
                     found.set(place as usize, lowest as u32);

@@ -240,6 +240,11 @@ impl Samplers {
         Seen { all: &mut self.seen, place, places: self.host.len() }
     }
 
+    /// Whether any column draws its token.
+    pub fn draw(&self) -> bool {
+        self.host.iter().any(|p| !p.is_greedy())
+    }
+
     pub fn write(&mut self, stream: &Stream) -> Result<(), Error> {
         if self.written.as_ref() != Some(&self.host) {
             let mut written = self.written.take().unwrap_or_default();

@@ -25,6 +25,8 @@ pub(super) struct Shape {
     pub runs: usize,
     /// Caches may be in pages, for which there are no launches of several layers.
     pub pages: bool,
+    /// A column may draw its token, which takes two launches more than the best token.
+    pub draws: bool,
 }
 
 impl Shape {
@@ -38,6 +40,7 @@ impl Shape {
         steps: 0,
         runs: 0,
         pages: false,
+        draws: false,
     };
 
     /// A token each of several sequences.

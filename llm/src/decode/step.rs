@@ -373,7 +373,8 @@ impl Step<'_> {
     pub unsafe fn head<L: StepLauncher>(&mut self, on: &mut L) -> Result<(), Error> {
         let (taken, sampled) = (self.shape.taken(), self.shape.sampled());
         let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
-        let Workspace { columns, scaled, sums, logits, next, quantized, sizes, vocab, .. } = &mut *self.buffers;
+        let Workspace { columns, scaled, sums, logits, next, work, tickets, quantized, sizes, vocab, .. } =
+            &mut *self.buffers;
         let x = &scaled[taken.start * sizes.hidden..];
         let sums = &sums[taken.start * parts as usize..];
         let (stack, stride, norm) = (self.weights.output(), sizes.hidden, pending(sums, parts, eps));
@@ -396,9 +397,9 @@ impl Step<'_> {
             let params = &self.samplers[..sampled.len()];
             let logits = &logits[(sampled.start - taken.start) * sizes.logits..];
             let columns = &columns[sampled.clone()];
-            let sample = Sample { logits, params, columns, y: next, n: *vocab as u32, stride };
+            let sample = Sample { logits, params, columns, y: next, work, tickets, n: *vocab as u32, stride };
             // SAFETY: the caller's promise.
-            unsafe { on.launch_programmatic(sample, choice.programmatic) }?;
+            unsafe { sample.launch(on, self.shape.draws, choice.programmatic) }?;
         }
         // What was chosen may be fed by the next step, on every device.
         self.shares.map_or(Ok(()), |shares| shares.tell(on, &mut next[..sampled.len()]))

@@ -11,6 +11,7 @@ use gpu_kernels::attention::{prefill::QueryTile, step as attn};
 use gpu_kernels::embed;
 use gpu_kernels::experts::combine;
 use gpu_kernels::gemv::{self, Activations, QuantFormat};
+use gpu_kernels::sampling::sample;
 use gpu_kernels::state::Column;
 use warpsmith_collectives::Peers;
 use warpsmith_device::DeviceSlice;
@@ -126,6 +127,9 @@ pub(super) struct Workspace<M: Memory = Stream> {
     pub zeros: Option<M::Buffer<f32>>,
     pub logits: M::Buffer<f32>,
     pub next: M::Buffer<u32>,
+    /// What the launches that choose tokens leave one another, and their counters.
+    pub work: M::Buffer<u64>,
+    pub tickets: M::Buffer<u32>,
 }
 
 /// Which of its two buffers holds the residual stream.
@@ -166,6 +170,9 @@ impl<M: Memory> Workspace<M> {
             logits: if processes { memory.zeros(s.logits, logits)? } else { memory.buffer(s.logits, logits)? },
             // Read as a whole, also where a prompt gives one token.
             next: memory.zeros(1, predicted)?,
+            work: memory.buffer(sample::work_len(1) as usize, predicted)?,
+            // Every launch leaves them at zero.
+            tickets: memory.zeros(1, predicted)?,
             zeros,
             vocab: c.vocab,
             sizes: s,
@@ -190,6 +197,7 @@ impl Workspace {
     pub fn restore(&mut self, stream: &Stream) -> Result<(), Error> {
         stream.fill(&mut self.counters, 0)?;
         stream.fill(&mut self.barrier, 0)?;
+        stream.fill(&mut self.tickets, 0)?;
         self.quantized.restore(stream)
     }
 

@@ -209,6 +209,7 @@ impl Decoder {
         self.samplers.set(0, parameters);
         self.samplers.write(&self.lead.stream)?;
         let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, sequence.kv_type()) };
+        let shape = self.drawing(shape);
         let columns = self.by_rank(|rank| vec![sequence.column(rank, token, 0)]);
         self.stage_columns(shape, &columns, 1, &[])?;
         self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;

@@ -105,12 +105,18 @@ impl Decoder {
         }
     }
 
+    /// The shape of a step that chooses tokens as was staged last.
+    pub(super) fn drawing(&self, shape: Shape) -> Shape {
+        Shape { draws: shape.tokens > 0 && self.samplers.draw(), ..shape }
+    }
+
     /// Runs a step in the shape and the way that were [planned](Self::planned).
     ///
     /// # Safety
     /// That of [`Step`], for the columns that were staged last.
     pub(super) unsafe fn launch(&mut self, (shape, graph): (Shape, bool)) -> Result<(), DecodeError> {
         self.under_way = true;
+        let shape = self.drawing(shape);
         // SAFETY: the caller's promise.
         unsafe { if graph { self.replay(shape) } else { self.eager(shape) } }
     }
@@ -221,6 +227,7 @@ impl Decoder {
             .with("tiles", shape.tiles as u64)
             .with("single steps", shape.steps as u64)
             .with("runs", shape.runs as u64)
+            .with("draws", shape.draws.into())
     }
 
     /// The step of one of the devices; of the first, where there are not so many.

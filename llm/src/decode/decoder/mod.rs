@@ -258,7 +258,7 @@ impl Decoder {
         self.samplers.clear();
         self.samplers.set(0, parameters);
         self.samplers.write(&self.lead.stream)?;
-        let shape = Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, kv) };
+        let shape = self.drawing(Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, kv) });
         let columns = self.by_rank(|rank| vec![sequence.column(rank, 0, position - length)]);
         self.stage_columns(shape, &columns, 1, &[])?;
         self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;
