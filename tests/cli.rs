@@ -182,6 +182,34 @@ fn bench_model_times_prompts_and_generation_and_counts_their_work() {
 }
 
 #[test]
+fn bench_model_times_behind_a_filled_cache_and_shapes_without_files() {
+    let of = |more: &[&str]| json(&[&["bench-model", "--json", "--driver", "software", "-r", "1"], more].concat());
+    let bytes = |report: &Value, i: usize| report["tests"][i]["per_token"]["global_bytes"].as_f64().unwrap();
+    let file = |depth| of(&["--model", MODEL, "-p", "4", "-n", "2", "-b", "2", "-d", depth]);
+    let (empty, filled) = (file("0"), file("12"));
+    assert_eq!((&empty["depth"], &filled["depth"]), (&Value::from(0), &Value::from(12)));
+    // Keys and values of twelve tokens more, in two layers, are read by each of the three tests.
+    for i in 0..3 {
+        assert!(bytes(&filled, i) > bytes(&empty, i), "{empty} {filled}");
+    }
+    let shape = |format, layers| {
+        of(&["--model", "0.6b", "--format", format, "--layers", layers, "-p", "0", "-n", "1", "-d", "1"])
+    };
+    let (one, two) = (shape("q1_0", "1"), shape("q1_0", "2"));
+    assert_eq!((&one["model"]["layers"], &one["model"]["hidden"]), (&Value::from(1), &Value::from(1024)));
+    // A layer of Qwen3 0.6B has 15.7 million weights of 1.125 bits.
+    let layer = bytes(&two, 0) - bytes(&one, 0);
+    assert!((2.2e6..2.6e6).contains(&layer), "{layer}");
+    refused(&["bench-model", "--model", "0.6b"], 2, &["--format", "Q4_K"]);
+    refused(&["bench-model", "--format", "q4_k"], 2, &["--model"]);
+    refused(&["bench-model", "--layers", "2"], 2, &["--model"]);
+    refused(&["bench-model", "--model", MODEL, "--layers", "1"], 2, &["--layers is for shapes"]);
+    refused(&["bench-model", "--model", MODEL, "--format", "q4_k"], 2, &["--format is for shapes"]);
+    refused(&["bench-model", "--model", "70b", "--format", "q4_k"], 2, &["no shape", "llama3-8b"]);
+    refused(&["bench-model", "--model", MODEL, "-d", "100000"], 3, &["the model's context is", "-d"]);
+}
+
+#[test]
 fn every_command_has_json() {
     let help = stdout(&warpsmith(&["--help"]));
     let listed = help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).unwrap();
