@@ -89,25 +89,25 @@ pub fn logit(key: u32) -> f32 {
     f32::from_bits(if key >> 31 != 0 { key & 0x7FFF_FFFF } else { !key })
 }
 
-/// `(logit - largest) / temperature` as an exponent of 2.
+/// What a difference of logits is multiplied by, to be an exponent of 2.
 #[inline(always)]
-fn exponent(logit: f32, largest: f32, temperature: f32) -> f32 {
-    (logit - largest) * (core::f32::consts::LOG2_E / temperature)
+pub(super) fn rate(temperature: f32) -> f32 {
+    core::f32::consts::LOG2_E / temperature
 }
 
 /// Bins of tokens that weigh anything: of the larger logits first.
 pub(super) const BINS: u32 = 2048;
 
-/// The bin of a token that weighs anything. A larger logit is in the same bin or an earlier one, as differences, products and
+/// The bin of a token that weighs anything, at a [`rate`]. A larger logit is in the same bin or an earlier one, as differences, products and
 /// roundings keep their order; the bins are the same range of exponents each.
 #[cfg(any(target_arch = "nvptx64", test, rust_analyzer))]
 #[inline(always)]
-pub(super) fn bin(logit: f32, largest: f32, temperature: f32) -> u32 {
+pub(super) fn bin(logit: f32, largest: f32, rate: f32) -> u32 {
     if logit == largest {
         return 0;
     }
     // Exponents are above -41.5 where there is a weight.
-    let place = exponent(logit, largest, temperature) * -(BINS as f32 / 41.5);
+    let place = (logit - largest) * rate * -(BINS as f32 / 41.5);
     (place as u32).min(BINS - 1)
 }
 
@@ -115,11 +115,17 @@ pub(super) fn bin(logit: f32, largest: f32, temperature: f32) -> u32 {
 /// to an integer. The same bits on host and device: additions, products and `fma` only.
 #[inline(always)]
 pub fn weight(logit: f32, largest: f32, temperature: f32) -> u64 {
+    weight_at(logit, largest, rate(temperature))
+}
+
+/// [`weight`] at a [`rate`].
+#[inline(always)]
+pub(super) fn weight_at(logit: f32, largest: f32, rate: f32) -> u64 {
     // Two infinities have no difference.
     if logit == largest {
         return 1 << 40;
     }
-    let x = exponent(logit, largest, temperature);
+    let x = (logit - largest) * rate;
     if x <= -41.5 || x.is_nan() {
         return 0;
     }
@@ -268,12 +274,12 @@ mod tests {
                 logits.extend([largest, f32::NEG_INFINITY]);
                 logits.sort_by(|a, b| b.total_cmp(a));
                 let weighty = logits.iter().filter(|v| weight(**v, largest, temperature) != 0);
-                let bins: Vec<u32> = weighty.map(|v| bin(*v, largest, temperature)).collect();
+                let bins: Vec<u32> = weighty.map(|v| bin(*v, largest, rate(temperature))).collect();
                 assert!(bins.is_sorted() && bins[0] == 0 && bins.iter().all(|b| *b < BINS), "{temperature} {bins:?}");
             }
         }
-        assert_eq!(bin(0.0, 0.0, 1.0), 0);
-        assert_eq!(bin(-41.4 * core::f32::consts::LN_2, 0.0, 1.0), (41.4 / 41.5 * BINS as f32) as u32);
+        assert_eq!(bin(0.0, 0.0, rate(1.0)), 0);
+        assert_eq!(bin(-41.4 * core::f32::consts::LN_2, 0.0, rate(1.0)), (41.4 / 41.5 * BINS as f32) as u32);
     }
 
     /// The kept tokens and their probabilities in f64: softmax, the largest `k`, the shortest run of mass `p`. `None` where a

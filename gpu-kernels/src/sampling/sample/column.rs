@@ -1,6 +1,6 @@
 //! What the launches of a step read: a column's logits as keys.
 
-use super::super::definition::{Sampling, bin, key, logit, weight};
+use super::super::definition::{Sampling, bin, key, logit, rate, weight_at};
 use super::super::penalty::penalised;
 use super::{RECORD, THREADS};
 use crate::load::global_u32;
@@ -31,6 +31,23 @@ impl Logits {
         let aligned = x.ptr().addr() % align_of::<F32x4>() == 0;
         let seen = if s.penalises() { s.seen } else { DeviceAddress::NULL };
         Logits { x, n, aligned, allowed: s.allowed, seen, penalty: s.penalty }
+    }
+
+    /// The key of token `i`; 0 if it is out.
+    ///
+    /// # Safety
+    /// `i` is below `n`; bitsets have a bit for each token.
+    #[inline(always)]
+    pub unsafe fn key(&self, i: usize) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let of = |set: DeviceAddress| global_u32(set.raw() + 4 * (i / 32) as u64) >> (i % 32) & 1 != 0;
+            if !self.allowed.is_null() && !of(self.allowed) {
+                return 0;
+            }
+            let (v, seen) = (self.x.at(i), !self.seen.is_null() && of(self.seen));
+            key(if seen { penalised(v, self.penalty) } else { v })
+        }
     }
 
     /// The keys of tokens `i` to `i + 3`; 0 for those that are out, or not there.
@@ -92,19 +109,25 @@ impl Slice {
 /// What tokens weigh.
 #[derive(Clone, Copy)]
 pub struct Weigh {
-    pub largest: f32,
-    pub temperature: f32,
+    largest: f32,
+    rate: f32,
 }
 
 impl Weigh {
+    /// Where this is the largest key.
+    #[inline(always)]
+    pub fn new(largest: u32, temperature: f32) -> Weigh {
+        Weigh { largest: logit(largest), rate: rate(temperature) }
+    }
+
     #[inline(always)]
     pub fn weight(&self, key: u32) -> u64 {
-        weight(logit(key), self.largest, self.temperature)
+        weight_at(logit(key), self.largest, self.rate)
     }
 
     #[inline(always)]
     pub fn bin(&self, key: u32) -> u32 {
-        bin(logit(key), self.largest, self.temperature)
+        bin(logit(key), self.largest, self.rate)
     }
 }
 

@@ -10,9 +10,9 @@ use super::super::{
     digits::{self, Keys, Memory, Wide, block_inclusive, reach},
     philox,
 };
-use super::column::{Logits, ROUND, Slice, VECTOR, Weigh, larger, largest, record};
+use super::column::{Logits, ROUND, Slice, VECTOR, Weigh, largest, record};
 use super::work::{CANDIDATES, RUN, SLICES, Work};
-use super::{Column, Sampling, THREADS, logit};
+use super::{Column, Sampling, THREADS};
 use warpsmith_device::{prelude::*, static_for};
 
 /// A threshold that is not looked for.
@@ -205,37 +205,37 @@ struct Candidates {
 }
 
 impl Candidates {
-    /// Calls `f` with key, index and bin of each of this thread's candidates, and maybe of other tokens that weigh anything.
+    /// Calls `f` with key and index of each of this thread's candidates, and maybe of other tokens that weigh anything.
     #[inline(always)]
-    unsafe fn each(&self, mut f: impl FnMut(u32, u32, u64)) {
-        let thread = thread::idx_x() as usize;
-        let step = if self.count <= CANDIDATES as usize { 1 } else { VECTOR };
-        let end = if step == 1 { self.count } else { self.n };
-        let mut i = step * thread;
-        while i < end {
-            let mut keys = [0; VECTOR];
-            let mut index = i as u32;
+    unsafe fn each(&self, mut f: impl FnMut(u32, u32)) {
+        let listed = self.count <= CANDIDATES as usize;
+        let end = if listed { self.count } else { self.n };
+        let mut i = thread::idx_x() as usize;
+        // One block does this once: what it costs first is to get there, so code is short.
+        while i < unroll::opaque(end) {
+            unroll::no_unroll();
             // SAFETY: there are so many candidates, or tokens.
-            unsafe {
-                if step == 1 {
+            let (key, index) = unsafe {
+                if listed {
                     let candidate = self.list.get(i);
-                    (keys[0], index) = ((candidate >> 32) as u32, candidate as u32);
+                    ((candidate >> 32) as u32, candidate as u32)
                 } else {
-                    keys = self.l.keys(i);
+                    let key = self.l.key(i);
+                    (if self.weigh.weight(key) != 0 { key } else { 0 }, i as u32)
                 }
+            };
+            if key != 0 {
+                f(key, index);
             }
-            let mut j = 0;
-            while j < step {
-                // The first is the next.
-                let key = keys[0];
-                keys = [keys[1], keys[2], keys[3], 0];
-                if key != 0 && self.weigh.weight(key) != 0 {
-                    f(key, index + j as u32, self.weigh.bin(key) as u64);
-                }
-                j += 1;
-            }
-            i += step * THREADS as usize;
+            i += THREADS as usize;
         }
+    }
+
+    /// Whether a key's bin is one of those from the first to the last.
+    #[inline(always)]
+    fn is_in(&self, key: u32, bins: (u64, u64)) -> bool {
+        let bin = self.weigh.bin(key) as u64;
+        bins.0 <= bin && bin <= bins.1
     }
 
     /// Those of bins that follow one another.
@@ -250,8 +250,8 @@ impl Candidates {
             let low = if a as u32 > b as u32 { a as u32 } else { b as u32 };
             high << 32 | low as u64
         };
-        self.each(|key, _, bin| {
-            if bins.0 <= bin && bin <= bins.1 {
+        self.each(|key, _| {
+            if self.is_in(key, bins) {
                 ends = join(ends, (key as u64) << 32 | !key as u64);
             }
         });
@@ -274,8 +274,8 @@ impl Keys for Within {
     unsafe fn each(&self, mut f: impl FnMut(u32)) {
         // SAFETY: the caller's promise.
         unsafe {
-            self.candidates.each(|key, _, bin| {
-                if self.bins.0 <= bin && bin <= self.bins.1 {
+            self.candidates.each(|key, _| {
+                if self.candidates.is_in(key, self.bins) {
                     f(key - self.least);
                 }
             });
@@ -309,22 +309,28 @@ unsafe fn limited(s: &Sampling, candidates: Candidates, bins: &Bins, m: Scratch)
     // Without a limit: all keys above 0, which nobody has.
     let mut kept = Threshold { key: 0, ties: 0, tie: 0 };
     let mut all = bins.total;
-    if bins.last != NOWHERE {
-        let within = candidates.within((bins.last, bins.last), m.sums);
-        let (key, before) = within.reach(m.digits, (s.top_k as u64, bins.before), |_| 1);
-        kept = Threshold { key, ties: s.top_k as u64 - before, tie: weigh.weight(key) };
-        let mut sum = 0;
-        within.candidates.each(|k, _, bin| sum += if bin == bins.last && k > key { weigh.weight(k) } else { 0 });
-        let sum = block_reduce::reduce(sum, 0, m.sums, |a: u64, b| a + b);
-        all = bins.above + sum + kept.ties * kept.tie;
-    }
-    if bins.from != NOWHERE {
-        let target = wanted(all, s.top_p);
-        let within = candidates.within((bins.from, bins.upto), m.sums);
-        let (key, above) = within.reach(m.digits, (target, bins.sure), |k| weigh.weight(k));
-        let tie = weigh.weight(key);
-        kept = Threshold { key, ties: (target - above).div_ceil(tie), tie };
-        all = above + kept.ties * tie;
+    let mut limit = 0;
+    // Top-k and then top-p, by the same code.
+    while limit < unroll::opaque(2) {
+        unroll::no_unroll();
+        let counts = limit == 0;
+        let (first, last) = if counts { (bins.last, bins.last) } else { (bins.from, bins.upto) };
+        if first != NOWHERE {
+            let target = if counts { (s.top_k as u64, bins.before) } else { (wanted(all, s.top_p), bins.sure) };
+            let within = candidates.within((first, last), m.sums);
+            let (key, above) = within.reach(m.digits, target, |k| if counts { 1 } else { weigh.weight(k) });
+            let tie = weigh.weight(key);
+            let left = target.0 - above;
+            let ties = if counts { left } else { left.div_ceil(tie) };
+            kept = Threshold { key, ties, tie };
+            let mut sum = 0;
+            within.candidates.each(|k, _| {
+                sum += if k > key && candidates.is_in(k, (first, last)) { weigh.weight(k) } else { 0 };
+            });
+            let sum = block_reduce::reduce(sum, 0, m.sums, |a: u64, b| a + b);
+            all = if counts { bins.above } else { bins.sure } + sum + ties * tie;
+        }
+        limit += 1;
     }
     (kept, all)
 }
@@ -347,8 +353,8 @@ unsafe fn slice_of(
     sync::block();
     if kept.key != 0 {
         let sure = bins.kept();
-        candidates.each(|key, index, bin| {
-            if key > kept.key && bin >= sure {
+        candidates.each(|key, index| {
+            if key > kept.key && candidates.is_in(key, (sure, NOWHERE)) {
                 m.mass.add((index / slice) as usize, candidates.weigh.weight(key));
             } else if key == kept.key {
                 m.ties.fetch_add((index / slice) as usize, 1, Order::Relaxed);
@@ -467,7 +473,7 @@ pub unsafe fn draw(
         }
         return;
     }
-    let weigh = Weigh { largest: logit(best), temperature: s.temperature };
+    let weigh = Weigh::new(best, s.temperature);
     let bins = bins(&s, counts, weights, m);
     let sum = sort_slice(&l, own, keys, weigh, &bins, work, m);
     if thread == 0 {

@@ -3,7 +3,7 @@
 use super::super::{NONE, definition::BINS, digits::Wide};
 use super::column::{Logits, ROUND, Slice, VECTOR, Weigh, larger, largest, record};
 use super::work::{Work, place};
-use super::{Sampling, THREADS, logit};
+use super::{Sampling, THREADS};
 use warpsmith_device::{prelude::*, static_for};
 
 /// The best token of the block's slice. The last block of a column that does not draw has its token; others empty the bins.
@@ -109,7 +109,7 @@ pub unsafe fn weigh(
     if best == 0 {
         return;
     }
-    let weigh = Weigh { largest: logit(best), temperature: s.temperature };
+    let weigh = Weigh::new(best, s.temperature);
     let mut from = own.first;
     loop {
         static_for!(j in 0..VECTOR => {
