@@ -1,7 +1,7 @@
 //! The cache directory: where it is, who may write in it, and writing without needless change.
 //!
 //! `<target directory>/warpsmith/` holds `sysroot-<hash>/` (compiled `core`) and
-//! `kernels/<hash of the workspace>/sm_XX/` (target directories of the nested cargo). Writers hold the lock file of the part that they change;
+//! `kernels/<hash of workspace and package>/sm_XX/` (target directories of the nested cargo). Writers hold the lock file of the part that they change;
 //! a directory appears under its final name only when it is complete.
 
 use std::fs::{File, OpenOptions, TryLockError};

@@ -51,11 +51,13 @@ pub(crate) fn build(plan: &Plan) -> Result<Output, BuildError> {
     Ok(output)
 }
 
-/// The folder of the nested target directories: one for each workspace, because cargo names what it
-/// compiles by the path within the workspace and would take one workspace's crate for another's.
+/// The folder of the nested target directories: one for each workspace, because cargo names what it compiles by the path within
+/// the workspace and would take one workspace's crate for another's; and in it for each kernels crate, because `RUSTC_BOOTSTRAP`
+/// names the crates of one, and build scripts of procedural macros' dependencies run again where it changed: crates that are built
+/// in turns would each undo what is compiled of the others.
 fn kernels_dir(plan: &Plan) -> Result<PathBuf, BuildError> {
     let workspace = plan.package.workspace_root.to_string_lossy();
-    let dir = plan.cache.join("kernels").join(hash(&[&workspace]));
+    let dir = plan.cache.join("kernels").join(hash(&[&workspace, &plan.package.name]));
     write_if_changed(&dir.join("workspace"), workspace.as_bytes())?;
     Ok(dir)
 }

@@ -106,6 +106,42 @@ fn a_second_build_compiles_nothing_and_an_edit_reaches_the_ptx() {
     assert_eq!(third.rust_path.metadata().unwrap().modified().unwrap(), times[4], "the expression did not change");
 }
 
+#[test]
+fn kernel_crates_of_one_workspace_do_not_undo_each_other() {
+    if common::other_generator() {
+        return;
+    }
+    let fixture = Fixture::basic();
+    let edit = |file: &str, from: &str, to: &str| {
+        let path = fixture.path.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{from:?} is not in {file}");
+        std::fs::write(path, text.replace(from, to)).unwrap();
+    };
+    common::copy(&fixture.path.join("src"), &fixture.path.join("other/src"));
+    std::fs::write(
+        fixture.path.join("other/Cargo.toml"),
+        "[package]\nname = \"other-kernels\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
+         [features]\nextra = []\nnvvm = []\n[dependencies]\nhelper = { path = \"../helper\" }\n",
+    )
+    .unwrap();
+    edit("Cargo.toml", "[workspace]\n", "[workspace]\nmembers = [\"other\"]\n");
+    // As proc-macro2 does.
+    edit(
+        "helper/build.rs",
+        "fn main() {\n",
+        "fn main() {\n    println!(\"cargo:rerun-if-env-changed=RUSTC_BOOTSTRAP\");\n",
+    );
+    let other = || {
+        let out = fixture.dir.path().join("out of the other");
+        KernelCrate::new(fixture.path.join("other")).archs(["sm_80"]).out_dir(out).cache_dir(common::cache()).build()
+    };
+    for fresh in [false, true] {
+        assert_eq!(fixture.build().unwrap().images[0].fresh, fresh);
+        assert_eq!(other().unwrap().images[0].fresh, fresh);
+    }
+}
+
 /// The files below a folder whose names end so.
 fn files(dir: &std::path::Path, ends: &str) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
