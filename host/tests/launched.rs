@@ -11,7 +11,7 @@ use gpu_kernels::format::{Format, Layout};
 use gpu_kernels::list::catalogue;
 use std::collections::{BTreeMap, BTreeSet};
 use warpsmith_host::decode::{
-    Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sequence, SequenceOptions,
+    Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sampling, Sequence, SequenceOptions,
 };
 
 const COMPARED: &str =
@@ -19,7 +19,7 @@ const COMPARED: &str =
 const BY_EYE: &str =
     "reads records an element at a time, short enough to be checked by eye, as the fast products are not";
 const UNFUSED: &str = "an operation by itself, for programs whose steps are not those of `Decoder`";
-const SAMPLING: &str = "a way to choose tokens, for programs that do not sample with `sample`";
+const CHOICE: &str = "a way to choose tokens, for programs that do not choose with `Sample`";
 
 const SEVERAL: &str = "what several devices do together; `tensor_parallel.rs` decodes on several";
 
@@ -39,9 +39,9 @@ const OTHERS: [(&str, &str); 19] = [
     ("qk_norm_rope", UNFUSED),
     ("kv_store", UNFUSED),
     ("kv_store_f32", UNFUSED),
-    ("argmax", SAMPLING),
-    ("argmax_masked", SAMPLING),
-    ("repetition_penalty", SAMPLING),
+    ("argmax", CHOICE),
+    ("argmax_masked", CHOICE),
+    ("repetition_penalty", CHOICE),
     ("collective", SEVERAL),
     ("exchange", SEVERAL),
 ];
@@ -49,7 +49,9 @@ const OTHERS: [(&str, &str); 19] = [
 /// The kernels of a prompt, of a step and its probabilities, and of a step that is looked into.
 fn launched(model: &Model, kv: KvType, options: DecoderOptions) -> BTreeSet<&'static str> {
     let mut decoder = Decoder::new(model, DecoderOptions { mode: Mode::Eager, ..options }).unwrap();
-    let mut sequence = Sequence::new(model, SequenceOptions { kv, ..Default::default() }).unwrap();
+    // Drawn, so that all of the launches that choose are made.
+    let sampling = Sampling { temperature: 1.0, ..Default::default() };
+    let mut sequence = Sequence::new(model, SequenceOptions { kv, sampling, ..Default::default() }).unwrap();
     let ((), profile) = decoder
         .profile(|decoder| {
             // Of f16 large blocks begin behind 128 columns.

@@ -6,7 +6,7 @@
 
 use super::super::{
     NONE,
-    definition::{BINS, mul_high, wanted},
+    definition::{mul_high, wanted},
     digits::{self, Keys, Memory, Wide, block_inclusive, reach},
     philox,
 };

@@ -104,7 +104,7 @@ pub unsafe fn sample_weigh(
 }
 
 /// The token of each column that draws, by top-k, top-p and a seed.
-#[kernel(block = THREADS, min_blocks = 3, family = "sampling")]
+#[kernel(block = THREADS, min_blocks = 2, family = "sampling")]
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn sample_draw(
     logits: Awaited<f32>,
