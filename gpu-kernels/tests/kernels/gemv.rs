@@ -90,7 +90,7 @@ fn of_one_and_of_several(format: Format, swiglu: bool) -> Vec<(Product, Product)
 #[test]
 fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(9));
-    for (i, format) in Format::ALL.into_iter().enumerate() {
+    for (i, format) in gpu.share(Format::ALL.into_iter().enumerate().collect()) {
         let block = format.block_elems();
         // More than is staged at a time, or fewer units than lanes; one format in all widths of a launch.
         let cols = if i % 2 == 0 { 2112usize } else { 352 }.next_multiple_of(block);

@@ -4,7 +4,6 @@
 mod own_device;
 
 pub use crate::support::{Rng, assert_close, vector};
-use gpu_kernels::cases::Case;
 use own_device::own_device;
 use std::sync::Once;
 use warpsmith_device::{AnyKernel, DeviceSlice, Element, Launcher};
@@ -39,9 +38,9 @@ impl Gpu {
         self.device.name().to_string()
     }
 
-    /// Which of an operation's cases are run: all on a GPU. Of the software driver's machine the tests of the kernels' crate have run
+    /// Which of an operation's cases, or of the formats of weights, are run: all on a GPU. Of the software driver's machine the tests of the kernels' crate have run
     /// them, so that the first and the last tell what the way there adds.
-    pub fn share(&self, mut cases: Vec<Case>) -> Vec<Case> {
+    pub fn share<T>(&self, mut cases: Vec<T>) -> Vec<T> {
         if self.device.is_software() && cases.len() > 2 {
             cases.drain(1..cases.len() - 1);
         }
