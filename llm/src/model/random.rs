@@ -10,10 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Rows of a width that differ.
 const DIFFERENT: usize = 64;
 
+/// Blocks of rows, by the format and the width of these.
+type Known = HashMap<(Format, usize), Arc<Vec<u8>>>;
+
 /// Random rows of every format and width that was asked for, of which row `n` is row `n % 64`. Their weights have such a size that a
 /// product keeps the size of what it multiplies.
 #[derive(Default)]
-pub(super) struct RandomRows(Mutex<HashMap<(Format, usize), Arc<Vec<u8>>>>);
+pub(super) struct RandomRows(Mutex<Known>);
 
 impl RandomRows {
     /// Writes these rows of a matrix, in its format's block layout.
