@@ -12,8 +12,12 @@ const SAMPLES: usize = 60;
 const LAUNCHES: usize = 20;
 
 enum Ready<'a> {
-    /// What was captured lives as long: kernels may have addresses in what it owns.
-    Graph(&'a Stream, Box<Graph>, Launches),
+    Graph(
+        &'a Stream,
+        Box<Graph>,
+        #[expect(dead_code, reason = "what was captured lives as long: kernels may have addresses in what it owns")]
+        Launches,
+    ),
     Whole(Box<dyn FnMut() -> Result<(), Failed>>),
     Timed(Box<dyn FnMut() -> Result<f64, Error>>),
 }
