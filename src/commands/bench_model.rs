@@ -70,9 +70,8 @@ impl Test {
         }
     }
 
-    fn run(self, subject: &mut Subject, (depth, tokens): (usize, &[u32])) -> Result<Rate, DecodeError> {
-        subject.begin(self.batch().unwrap_or(1), &tokens[..depth])?;
-        let tokens = &tokens[depth..];
+    /// Behind what [`Subject::begin`] has left.
+    fn run(self, subject: &mut Subject, tokens: &[u32]) -> Result<Rate, DecodeError> {
         let start = Instant::now();
         match subject {
             Subject::One(session) => {
@@ -307,13 +306,16 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
 fn row(
     test: Test,
     subject: &mut Subject,
-    tokens: (usize, &[u32]),
+    (depth, tokens): (usize, &[u32]),
     (repetitions, counts): (usize, bool),
     bar: &ProgressBar,
 ) -> Result<Row, Failure> {
     bar.set_message(test.name());
+    let (before, tokens) = tokens.split_at(depth);
+    let begin = |subject: &mut Subject| subject.begin(test.batch().unwrap_or(1), before);
     let mut per_token = None;
     for _ in 0..UNTIMED {
+        begin(subject)?;
         software::reset_profile();
         test.run(subject, tokens)?;
         per_token = counts.then(|| Counted::now(test.tokens()));
@@ -321,6 +323,7 @@ fn row(
     }
     let mut rates = Vec::with_capacity(repetitions);
     for _ in 0..repetitions {
+        begin(subject)?;
         rates.push(test.run(subject, tokens)?.tokens_per_second);
         bar.inc(1);
     }
