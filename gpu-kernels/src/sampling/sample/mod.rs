@@ -22,8 +22,8 @@
 //!    weight of what is left. The result is the first token in the order of indices at which the sum of kept weights
 //!    exceeds `r`.
 //!
-//! A column is cut into slices, a block each. [`sample_best`] finds the best token of each, and chooses for the columns that do not
-//! draw; where one draws, [`sample_weigh`] sums weights in bins of logits, and [`sample_draw`] finds the bins that the thresholds
+//! A column is cut into slices, a block each. `sample_best` finds the best token of each, and chooses for the columns that do not
+//! draw; where one draws, `sample_weigh` sums weights in bins of logits, and `sample_draw` finds the bins that the thresholds
 //! are in, lists the few tokens of these, and draws with the last of its blocks. Nothing is sorted. Where the slices are cut
 //! has no influence on the result.
 
@@ -146,7 +146,7 @@ pub struct Sample<'a> {
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl Sample<'_> {
-    /// Launches [`sample_best`], and with `draws` the two behind it: without, columns that are not [greedy](Sampling::is_greedy) get
+    /// Launches `sample_best`, and with `draws` the two behind it: without, columns that are not [greedy](Sampling::is_greedy) get
     /// no token. `programmatic`: as programmatic launches.
     ///
     /// # Errors
