@@ -141,7 +141,8 @@ impl Tensor {
         Tensor { format, bytes, rows, cols }
     }
 
-    /// Any codes, of weights with about this root mean square.
+    /// Any codes, of weights with about this root mean square. Scales have either sign: the weights of a block have a mean in most formats,
+    /// and where all rows had it too, a model of them would add up what overflows.
     pub fn of_size(rng: &mut Rng, format: Format, rows: usize, cols: usize, rms: f64) -> Tensor {
         let mut bytes: Vec<u8> = Vec::new();
         // What a uniform number in -1 .. 1 is multiplied with.
@@ -154,7 +155,8 @@ impl Tensor {
                 _ => {
                     let start = bytes.len();
                     bytes.extend((0..format.block_bytes()).map(|_| rng.next() as u8));
-                    make_sized(format, &mut bytes[start..], rms);
+                    let sign = if rng.next() % 2 == 0 { 1.0 } else { -1.0 };
+                    make_sized(format, &mut bytes[start..], sign * rms);
                 }
             }
         }
