@@ -187,7 +187,7 @@ pub fn glu([gate, up]: [f32; 2], with_gelu: bool, clamped: bool) -> f32 {
 #[inline(always)]
 fn gated(g: f32, t: f32) -> f32 {
     let e = math::exp(-t.abs());
-    let upper = g / (1.0 + e);
+    let upper = math::div_from_one_to_two(g, 1.0 + e);
     if g < 0.0 { upper * e } else { upper }
 }
 
