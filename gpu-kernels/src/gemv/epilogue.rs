@@ -11,13 +11,29 @@ use warpsmith_device::{prelude::*, unroll};
 /// All lanes of the warp make this call.
 #[device]
 pub unsafe fn inverse_root(sums: Source, parts: usize, column: usize, cols: usize, eps: f32) -> f32 {
-    let mut sum = 0.0;
-    let mut i = lane();
+    inverse_roots(sums, parts, [column], cols, eps)[0]
+}
+
+/// The same of several columns, none of which waits for what another loads.
+///
+/// All lanes of the warp make this call.
+#[device]
+pub unsafe fn inverse_roots<const N: usize>(
+    sums: Source,
+    parts: usize,
+    columns: [usize; N],
+    cols: usize,
+    eps: f32,
+) -> [f32; N] {
+    let (mut of_columns, mut i) = ([0.0f32; N], lane());
     while i < parts {
-        sum += sums.at(column * parts + i);
+        let loaded: [f32; N] = core::array::from_fn(|n| sums.at(columns[n] * parts + i));
+        for n in 0..N {
+            of_columns[n] += loaded[n];
+        }
         i += 32;
     }
-    1.0 / math::sqrt(warp::sum_f32(sum) / cols as f32 + eps)
+    of_columns.map(|sum| 1.0 / math::sqrt(warp::sum_f32(sum) / cols as f32 + eps))
 }
 
 /// Whether a flag is among those.
@@ -91,11 +107,22 @@ impl Epilogue {
     #[inline(always)]
     pub unsafe fn write(&self, column: usize, row: usize, product: f32) -> [f32; 2] {
         // SAFETY: the caller's promise: the output is one of `y`.
+        unsafe { self.write_added(column, row, self.added(column, row, product)) }
+    }
+
+    /// What becomes of a product: output `row` of a column.
+    #[inline(always)]
+    pub unsafe fn added(&self, column: usize, row: usize, product: f32) -> f32 {
+        let y = self.activated(product);
+        // SAFETY: the caller's promise: the output is one of `y`, and so of what is added.
+        if self.has(ADD) { y + unsafe { self.add.at(column * self.add_stride + row) } } else { y }
+    }
+
+    /// Writes that output, as [`write`](Self::write) does.
+    #[inline(always)]
+    pub unsafe fn write_added(&self, column: usize, row: usize, y: f32) -> [f32; 2] {
+        // SAFETY: the caller's promise: the output is one of `y`.
         unsafe {
-            let mut y = self.activated(product);
-            if self.has(ADD) {
-                y += self.add.at(column * self.add_stride + row);
-            }
             self.y.set(column * self.y_stride + row, y);
             if !self.has(NEXT) {
                 return [y, 0.0];

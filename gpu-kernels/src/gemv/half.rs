@@ -81,23 +81,26 @@ mod tiles;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod units;
 
-/// Large blocks for columns of a matrix of so many rows of weights, of which those with more columns are taken where they are more than
-/// half of what an H200 has multiprocessors; `None`: they are so few that small ones are better.
+/// Large blocks for columns of a matrix of so many rows of weights, with as many columns as take an H200 the fewest turns;
+/// `None`: they are so few that small ones are better.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
 pub fn large(rows: u32, columns: u32) -> Option<Geometry> {
     /// With more columns than this a matrix has large blocks, however few.
     const MOST_OF_FEW: u32 = 128;
+    /// Multiprocessors, each of which has one large block at a time.
+    const AT_ONCE: u64 = 132;
+    /// What a block with half of the columns costs, in hundredths: it takes apart as many weights.
+    const HALF_COSTS: u64 = 58;
     let blocks = |of_columns: u32| (rows.div_ceil(ROWS), columns.div_ceil(of_columns));
-    let many = |of_columns: u32, least: u64| {
-        let (rows, columns) = blocks(of_columns);
-        u64::from(rows) * u64::from(columns) >= least
-    };
-    if columns < FROM || columns <= MOST_OF_FEW && !many(COLUMNS, 100) {
+    let all = |(rows, columns): (u32, u32)| u64::from(rows) * u64::from(columns);
+    let [some, most] = [COLUMNS, 2 * COLUMNS].map(blocks);
+    if columns < FROM || columns <= MOST_OF_FEW && all(some) < 100 {
         return None;
     }
-    let of_columns = if many(2 * COLUMNS, 67) { 2 * COLUMNS } else { COLUMNS };
-    let (rows, columns) = blocks(of_columns);
+    let turns = |blocks| all(blocks).div_ceil(AT_ONCE);
+    let half = HALF_COSTS * turns(some) < 100 * turns(most);
+    let ((rows, columns), of_columns) = if half { (some, COLUMNS) } else { (most, 2 * COLUMNS) };
     Some(super::contract::grid(rows, columns).shared(16 * large_shared(of_columns) as u64))
 }
 

@@ -17,7 +17,7 @@
 use super::{
     NEXT, NORM, SWIGLU,
     arguments::QuantizedArguments,
-    epilogue::{Epilogue, inverse_root},
+    epilogue::{Epilogue, inverse_roots},
     experts::Experts,
     quant_format::{BLOCK_ROWS, int8, parts},
     quantizer::OutputQuantizer,
@@ -197,12 +197,21 @@ impl Args {
     /// All lanes of a warp make this call.
     #[inline(always)]
     pub(super) unsafe fn root(&self, column: usize) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.roots([column as u32])[0] }
+    }
+
+    /// The same of several columns.
+    ///
+    /// All lanes of a warp make this call.
+    #[inline(always)]
+    pub(super) unsafe fn roots<const N: usize>(&self, columns: [u32; N]) -> [f32; N] {
         if self.epilogue.has(NORM) {
-            let column = self.input(column as u32) as usize;
+            let columns = columns.map(|column| self.input(column) as usize);
             // SAFETY: the caller's promise.
-            unsafe { inverse_root(self.sums, self.parts as usize, column, self.cols as usize, self.eps) }
+            unsafe { inverse_roots(self.sums, self.parts as usize, columns, self.cols as usize, self.eps) }
         } else {
-            1.0
+            [1.0; N]
         }
     }
 
@@ -231,46 +240,100 @@ impl Args {
         (root, table): (f32, u32),
         product: impl Fn(u32) -> f32,
     ) {
-        let Args { epilogue, rows, quantizer, .. } = self;
+        let part = |_: usize| (place.block, place.column);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let of = (block_rows, outputs, table);
+            self.finish_parts::<RARE, 1>(place.thread, part, 1, of, |_, row| product(row) * root);
+        }
+    }
+
+    /// As [`finish_with`](Self::finish_with), several parts, which share the matrix and whose products, and what is added to them, are not
+    /// waited for one by one: `part` says which rows each has, counted in as many as they are, and which column. Those are written whose
+    /// bits `there` has; the others are places of the same matrix. `product` gives that of a row of a part, which its root was multiplied
+    /// with.
+    #[inline(always)]
+    pub(super) unsafe fn finish_parts<const RARE: bool, const N: usize>(
+        &self,
+        lane: u32,
+        part: impl Fn(usize) -> (u32, u32),
+        there: u32,
+        (block_rows, outputs, table): (u32, u32, u32),
+        product: impl Fn(usize, u32) -> f32,
+    ) {
+        let Args { epilogue, rows, .. } = self;
+        let shift = epilogue.shift();
+        // A power of two.
+        let of = (lane << shift) & (block_rows - 1);
+        // A lane without an output has another's.
+        let row_of = |n: usize| (part(n).0 * outputs + lane).min(*rows - 1);
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
         unsafe {
-            let (lane, column, shift) = (place.thread, place.column as usize, epilogue.shift());
-            // A power of two.
-            let of = (lane << shift) & (block_rows - 1);
-            let first = place.block * outputs;
-            let row = first + lane;
-            // A lane without an output has the bias of another. Which matrix it is, is asked for anew.
-            let row_of_all = |more: u32| {
+            // Which matrix it is, is asked for anew.
+            let row_of_all = |n: usize, more: u32| {
                 let table = unroll::opaque(table as usize) as u32;
-                self.first_row(table) + (row.min(*rows - 1) + more) as usize
+                self.first_row(table) + (row_of(n) + more) as usize
             };
-            let mut output = epilogue.biased(product(of) * root, || row_of_all(0));
+            let products: [f32; N] = core::array::from_fn(|n| product(n, of));
+            let mut of_parts: [f32; N] = core::array::from_fn(|n| epilogue.biased(products[n], || row_of_all(n, 0)));
             if epilogue.has(SWIGLU) {
-                let up = epilogue.biased(product(of + 1) * root, || row_of_all(*rows));
-                output = epilogue.gated(output, up);
+                let products: [f32; N] = core::array::from_fn(|n| product(n, of + 1));
+                let ups: [f32; N] = core::array::from_fn(|n| epilogue.biased(products[n], || row_of_all(n, *rows)));
+                of_parts = core::array::from_fn(|n| epilogue.gated(of_parts[n], ups[n]));
             }
+            of_parts = core::array::from_fn(|n| epilogue.added(part(n).1 as usize, row_of(n) as usize, of_parts[n]));
+            if N == 1 {
+                return self.write_part::<RARE>(lane, part(0), block_rows, outputs, of_parts[0]);
+            }
+            let mut n = 0;
+            while n < N {
+                if there >> n & 1 == 1 {
+                    self.write_part::<RARE>(lane, part(n), block_rows, outputs, of_parts[0]);
+                }
+                // Numbers in registers have no places to count up.
+                of_parts = core::array::from_fn(|n| of_parts[(n + 1) % N]);
+                n = unroll::opaque(n + 1);
+            }
+        }
+    }
+
+    /// Writes a part's outputs, of which each lane has one, and what else becomes of them.
+    #[inline(always)]
+    unsafe fn write_part<const RARE: bool>(
+        &self,
+        lane: u32,
+        (block, column): (u32, u32),
+        block_rows: u32,
+        outputs: u32,
+        output: f32,
+    ) {
+        let Args { epilogue, rows, quantizer, .. } = self;
+        let (column, first) = (column as usize, block * outputs);
+        let row = first + lane;
+        // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
+        unsafe {
             let mut written = [0.0; 2];
             if lane < outputs && row < *rows {
-                written = epilogue.write(column, row as usize, output);
+                written = epilogue.write_added(column, row as usize, output);
             }
             let [value, square] = written;
             if epilogue.has(NEXT) {
                 // A part for each `BLOCK_ROWS` rows of weights, so that it does not depend on the size of blocks.
                 let (wide, parts) = (block_rows > BLOCK_ROWS, parts(*rows, epilogue.has(SWIGLU)));
-                let (mut part, mut sum) = (place.block, warp::reduce_group::<16, f32>(square, |a, b| a + b));
+                let (mut number, mut sum) = (block, warp::reduce_group::<16, f32>(square, |a, b| a + b));
                 if wide {
-                    part = 2 * part + lane / 16;
+                    number = 2 * number + lane / 16;
                 } else {
                     sum += shuffle_xor(FULL, sum, 16);
                 }
-                if (lane == 0 || (wide && lane == 16)) && part < parts {
-                    epilogue.write_sum(column, (part, parts), sum);
+                if (lane == 0 || (wide && lane == 16)) && number < parts {
+                    epilogue.write_sum(column, (number, parts), sum);
                 }
             }
             if let Some(quantizer) = quantizer {
                 if quantizer.in_bytes() && outputs == int8::BLOCK {
                     // A unit, and a lane has each of its elements.
-                    quantizer.unit(column, *rows, place.block as usize, value);
+                    quantizer.unit(column, *rows, block as usize, value);
                 } else {
                     let values = if epilogue.has(NEXT) { epilogue.scaled } else { epilogue.y };
                     let n = outputs.min(rows - first);

@@ -90,7 +90,11 @@ unsafe fn product<F: format::decode::Packed, const BYTES: usize>(
     } else {
         return;
     };
-    outputs::finish(&a, memory.cast(), block, &total);
+    outputs::finish(&a, memory.cast(), block, |to, columns, half| {
+        let part = tiles::Part::of(columns, block.columns);
+        // Large blocks have come here with their sums.
+        outputs::store(total.assume_init_ref(), to, &part, half);
+    });
 }
 
 #[cfg(not(target_arch = "nvptx64"))]

@@ -19,7 +19,6 @@ use crate::format::{
     record::{InMemory, Record},
 };
 use crate::load::lane;
-use core::mem::MaybeUninit;
 use warpsmith_device::{pipeline, prelude::*, shared::Shared, static_for};
 
 /// Rows that a thread takes weights apart of, each of its lane's unit: two that a lane multiplies at once, eight apart.
@@ -127,7 +126,6 @@ struct Places {
     of_half: usize,
     /// Where the first vectors of a line are, and from there to the next four, which may be the four before.
     at: [usize; 2],
-    whole: bool,
 }
 
 impl Places {
@@ -141,29 +139,59 @@ impl Places {
                 columns: memory.from(HALVES * OF_ROWS * LINES + HALF * part.first_column),
                 of_half: HALF * columns as usize,
                 at: [place(0, g, t), place(0, g, 4 + t)],
-                whole: part.whole,
             }
         }
     }
 
-    /// Adds the products of a half of a group.
+    /// What a lane multiplies of two rows of tile `m`, vectors `v`.
     #[inline(always)]
-    unsafe fn add(&self, acc: &mut Outputs, half: usize) {
+    unsafe fn rows(&self, rows: Shared<U32x4>, v: usize, m: usize) -> [[u32; 4]; 2] {
+        // SAFETY: the caller's promise: the half is staged.
+        [0, 1].map(|step| unsafe { rows.get(8 * OF_ROWS * m + 8 * v + self.at[step]).0 })
+    }
+
+    /// The same of its columns.
+    #[inline(always)]
+    unsafe fn columns(&self, columns: Shared<U32x4>, v: usize) -> [[u32; 4]; TILES[1]] {
+        // SAFETY: the caller's promise: the half is staged.
+        core::array::from_fn(|n| unsafe { columns.get(8 * HALF * n + self.at[v]).0 })
+    }
+
+    /// Adds the products of a half of a group. What is multiplied next is loaded before what is multiplied now, columns where units are
+    /// so small that there are registers for them.
+    #[inline(always)]
+    unsafe fn add<F: Halves, const WHOLE: bool>(&self, acc: &mut Outputs, half: usize) {
+        let tiles = const { if WHOLE { TILES[0] } else { TILES[0] / 2 } };
+        let ahead = const { size_of::<F::Unit<InMemory>>() <= 32 };
         // SAFETY: the caller's promise: the half is staged, and all lanes are here.
         unsafe {
             let g = lane() / 4;
-            let rows = self.rows.from(half * OF_ROWS * LINES + OF_ROWS * g);
-            let columns = self.columns.from(half * self.of_half + HALF * g);
+            let of_rows = self.rows.from(half * OF_ROWS * LINES + OF_ROWS * g);
+            let of_columns = self.columns.from(half * self.of_half + HALF * g);
+            let mut columns = self.columns(of_columns, 0);
+            let mut rows = self.rows(of_rows, 0, 0);
             static_for!(v in 0..OF_HALF => {
-                let x: [[u32; 4]; TILES[1]] = core::array::from_fn(|n| columns.get(8 * HALF * n + self.at[v]).0);
+                if v > 0 && !ahead {
+                    columns = self.columns(of_columns, v);
+                }
+                let mut next_columns = columns;
                 static_for!(m in 0..TILES[0] => {
-                    if m < TILES[0] / 2 || self.whole {
-                        let steps = [0, 1].map(|step| rows.get(8 * OF_ROWS * m + 8 * v + self.at[step]).0);
+                    if m < tiles {
+                        let now = rows;
+                        if m + 1 < tiles {
+                            rows = self.rows(of_rows, v, m + 1);
+                        } else if v + 1 < OF_HALF {
+                            rows = self.rows(of_rows, v + 1, 0);
+                        }
+                        if ahead && m == 0 && v + 1 < OF_HALF {
+                            next_columns = self.columns(of_columns, v + 1);
+                        }
                         for n in 0..TILES[1] {
-                            add_steps(&mut acc[m][n], steps, x[n]);
+                            add_steps(&mut acc[m][n], now, columns[n]);
                         }
                     }
                 });
+                columns = next_columns;
             });
         }
     }
@@ -185,38 +213,54 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
     let part = Part::of(columns, block_columns);
     let places = Places::of(memory, &part, block_columns);
     let runs = Runs::of(&record);
-    let (mut total, mut acc): (Outputs, Outputs) = Default::default();
-    stager.copy(0, 0);
-    let mut loaded = stager.load::<F>(0);
-    stager.store(0, &loaded);
-    pipeline::wait::<0>();
-    sync::block();
-    let mut group = 0;
-    while group < runs.groups {
-        let end = (group + runs.length).min(runs.groups);
-        while group < end {
-            stager.copy(1, group);
-            places.add(&mut acc, 0);
-            stager.store(1, &loaded);
-            pipeline::wait::<0>();
-            sync::block();
-            group += 1;
-            // Behind the last one it is taken again.
-            let next = group.min(runs.groups - 1);
-            stager.copy(0, next);
-            loaded = stager.load::<F>(next);
-            places.add(&mut acc, 1);
-            stager.store(0, &loaded);
-            pipeline::wait::<0>();
-            sync::block();
-        }
-        // Here nothing that is loaded takes registers.
-        add_class(&mut total, &mut acc);
+    let mut total = Outputs::default();
+    if part.whole {
+        add_all::<F, true>(&stager, &places, runs, &mut total);
+    } else {
+        add_all::<F, false>(&stager, &places, runs, &mut total);
     }
     static_for!(m in 0..TILES[0] => {
         static_for!(n in 0..TILES[1] => {
             total[m][n] = total[m][n].map(super::whole::<F>);
         });
     });
-    finish(&a, memory.cast(), Block::large(block_columns), &MaybeUninit::new(total));
+    finish(&a, memory.cast(), Block::large(block_columns), |to, columns, half| {
+        outputs::store(&total, to, &Part::of(columns, block_columns), half);
+    });
+}
+
+/// Adds up the products of all groups, of all tiles of a warp or of half of its rows.
+#[inline(always)]
+unsafe fn add_all<F: Halves, const WHOLE: bool>(stager: &Stager, places: &Places, runs: Runs, total: &mut Outputs) {
+    let mut acc = Outputs::default();
+    // SAFETY: the caller's promise: all threads are here.
+    unsafe {
+        stager.copy(0, 0);
+        let mut loaded = stager.load::<F>(0);
+        stager.store(0, &loaded);
+        pipeline::wait::<0>();
+        sync::block();
+        let mut group = 0;
+        while group < runs.groups {
+            let end = (group + runs.length).min(runs.groups);
+            while group < end {
+                stager.copy(1, group);
+                places.add::<F, WHOLE>(&mut acc, 0);
+                stager.store(1, &loaded);
+                pipeline::wait::<0>();
+                sync::block();
+                group += 1;
+                // Behind the last one it is taken again.
+                let next = group.min(runs.groups - 1);
+                stager.copy(0, next);
+                loaded = stager.load::<F>(next);
+                places.add::<F, WHOLE>(&mut acc, 1);
+                stager.store(0, &loaded);
+                pipeline::wait::<0>();
+                sync::block();
+            }
+            // Here nothing that is loaded takes registers.
+            add_class(total, &mut acc);
+        }
+    }
 }

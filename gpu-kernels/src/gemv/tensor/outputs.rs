@@ -6,8 +6,7 @@ use super::{
     staging::STRIDE,
     tiles::{Outputs, Part, TILES},
 };
-use crate::load::{Launched, Place, Role, lane, warp_index};
-use core::mem::MaybeUninit;
+use crate::load::{Launched, Role, lane, warp_index};
 use warpsmith_device::{prelude::*, shared::Shared, static_for};
 
 const WARPS: usize = THREADS as usize / 32;
@@ -54,7 +53,7 @@ pub fn row(a: &Args, rows: u32, tile: u32, i: u32) -> u32 {
 
 /// Outputs of the columns from `half` on as `[column][row]`.
 #[inline(always)]
-unsafe fn store(total: &Outputs, to: Shared<f32>, part: &Part, half: usize) {
+pub unsafe fn store(total: &Outputs, to: Shared<f32>, part: &Part, half: usize) {
     let lane = lane();
     if part.first_column / COLUMNS as usize != half / COLUMNS as usize {
         return;
@@ -74,9 +73,10 @@ unsafe fn store(total: &Outputs, to: Shared<f32>, part: &Part, half: usize) {
 }
 
 /// What becomes of the outputs of a block. A small one's sums are in `sums`, where a warp takes every eighth column, which it wrote itself
-/// or behind a barrier; a large one's are `total`, and `sums` is there for half of its columns at a time.
+/// or behind a barrier; a large one's are where `store` takes them from: it writes those of so many columns that its warp has among the
+/// [`COLUMNS`] from a number on, each [`STRIDE`] behind the one before.
 #[inline(always)]
-pub unsafe fn finish(a: &Args, sums: Shared<f32>, block: Block, total: &MaybeUninit<Outputs>) {
+pub unsafe fn finish(a: &Args, sums: Shared<f32>, block: Block, store: impl Fn(Shared<f32>, usize, usize)) {
     let (mut half, mut more) = (0, true);
     while more {
         // SAFETY: the caller's promise: the sums are there, and all threads are here.
@@ -86,7 +86,7 @@ pub unsafe fn finish(a: &Args, sums: Shared<f32>, block: Block, total: &MaybeUni
             let columns = Columns::of_block(y, a.experts, a.columns, block.columns).count as usize;
             if block.large {
                 sync::block();
-                store(total.assume_init_ref(), sums, &Part::of(columns, block.columns), half);
+                store(sums, columns, half);
                 sync::block();
             }
             finish_half(a, sums, block, half, (columns - half).min(COLUMNS as usize));
@@ -96,6 +96,10 @@ pub unsafe fn finish(a: &Args, sums: Shared<f32>, block: Block, total: &MaybeUni
     }
 }
 
+/// Columns that a warp finishes side by side, and groups of rows of each.
+const SIDE_BY_SIDE: usize = 2;
+const GROUPS: usize = 2;
+
 /// What becomes of the outputs of `columns` columns of the block from number `half` on: a warp takes every eighth.
 #[inline(always)]
 unsafe fn finish_half(a: &Args, sums: Shared<f32>, block: Block, half: usize, columns: usize) {
@@ -104,50 +108,71 @@ unsafe fn finish_half(a: &Args, sums: Shared<f32>, block: Block, half: usize, co
     // Rows of weights that a warp finishes at a time, as many as give 32 outputs where there are so many, and how often.
     let (rows, groups) =
         if block.large { (BLOCK_ROWS << shift, (ROWS / BLOCK_ROWS) >> shift) } else { (BLOCK_ROWS, 1) };
-    let mut column = warp_index();
-    while column < columns {
-        // SAFETY: the column is one of the outputs.
-        let of_column = unsafe { sums.from(column * stride) };
+    let outputs = rows >> shift;
+    let mut first = warp_index();
+    while first < columns {
         // Found anew: what is kept over the loop costs registers in it.
         let y = Launched.again().column;
-        // SAFETY: the block has that column.
-        let output_column =
-            unsafe { Columns::of_block(y, a.experts, a.columns, block.columns).column((half + column) as u32) };
-        let place =
-            |group: u32| Place { thread: lane() as u32, block: block::idx_x() * groups + group, column: output_column };
-        let table = Columns::tile_of(y);
+        let side_by_side = first + WARPS < columns;
+        // Where there is one, it is taken twice: others are of other warps, which do not wait for each other.
+        let of_block: [usize; SIDE_BY_SIDE] =
+            core::array::from_fn(|i| if i == 0 || !side_by_side { first } else { first + WARPS });
+        // SAFETY: the block has those columns.
+        let output_columns = of_block.map(|column| unsafe {
+            Columns::of_block(y, a.experts, a.columns, block.columns).column((half + column) as u32)
+        });
+        let block_of = |group: u32| block::idx_x() * groups + group;
         // SAFETY: the caller's promise: the outputs are there, and all lanes are here.
         unsafe {
-            let root = a.root(place(0).column as usize);
+            let of_columns: [Shared<f32>; SIDE_BY_SIDE] = core::array::from_fn(|i| sums.from(of_block[i] * stride));
+            let roots = a.roots(output_columns);
             // Outputs and no more: a third of what the rest takes.
             if !a.epilogue.has(SWIGLU | NEXT) && a.quantizer.is_none() {
                 for group in 0..groups as usize {
                     let row = group * BLOCK_ROWS as usize + lane();
                     let output = (block::idx_x() * block.rows()) as usize + row;
                     if output < a.rows as usize {
-                        let value = of_column.get(row) * root;
+                        let products: [f32; SIDE_BY_SIDE] = core::array::from_fn(|i| of_columns[i].get(row) * roots[i]);
                         let first_row = || a.first_row(Columns::tile_of(Launched.again().column));
-                        let value = a.epilogue.biased(value, || first_row() + output);
-                        a.epilogue.write(output_column as usize, output, value);
+                        for i in 0..SIDE_BY_SIDE {
+                            if i == 0 || side_by_side {
+                                let value = a.epilogue.biased(products[i], || first_row() + output);
+                                a.epilogue.write(output_columns[i] as usize, output, value);
+                            }
+                        }
                     }
                 }
-                column += WARPS;
+                first += SIDE_BY_SIDE * WARPS;
                 continue;
             }
-            let (mut group, outputs) = (0, rows >> shift);
-            while group < groups && place(group).block * outputs < a.rows {
-                a.finish_with::<true>(place(group), rows, outputs, (root, table), |i| {
-                    let row = if shift == 0 {
-                        group * rows + i
-                    } else {
-                        let output = group * BLOCK_ROWS + i / 2;
-                        output / 8 * 16 + output % 8 + i % 2 * 8
-                    };
-                    of_column.get(row as usize)
-                });
-                group += 1;
+            let table = Columns::tile_of(y);
+            let mut group = 0;
+            while group < groups && block_of(group) * outputs < a.rows {
+                // Where there is one group more, or one column, that is taken twice, and written once.
+                let more = u32::from(group + 1 < groups && block_of(group + 1) * outputs < a.rows);
+                let of_part = |n: usize| group + if n % GROUPS == 0 { 0 } else { more };
+                let column_of = |n: usize| if n < GROUPS { output_columns[0] } else { output_columns[1] };
+                let of_column = 1 | more << 1;
+                let there = of_column | if side_by_side { of_column << GROUPS } else { 0 };
+                a.finish_parts::<true, { SIDE_BY_SIDE * GROUPS }>(
+                    lane() as u32,
+                    |n| (block_of(of_part(n)), column_of(n)),
+                    there,
+                    (rows, outputs, table),
+                    |n, i| {
+                        let group = of_part(n);
+                        let row = if shift == 0 {
+                            group * rows + i
+                        } else {
+                            let output = group * BLOCK_ROWS + i / 2;
+                            output / 8 * 16 + output % 8 + i % 2 * 8
+                        };
+                        of_columns[n / GROUPS].get(row as usize) * roots[n / GROUPS]
+                    },
+                );
+                group += GROUPS as u32;
             }
         }
-        column += WARPS;
+        first += SIDE_BY_SIDE * WARPS;
     }
 }

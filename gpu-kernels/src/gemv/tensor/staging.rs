@@ -209,7 +209,9 @@ mod frame {
     pub struct Stager {
         pub record: Record,
         row: InMemory,
+        /// The activations, and from there to the thread's column.
         x: In<U32x4>,
+        to_column: u32,
         columns: usize,
     }
 
@@ -232,9 +234,9 @@ mod frame {
             unsafe {
                 let weights = a.weights.from(a.chosen(Columns::tile_of(block::idx_y()), record.vectors as u32));
                 let row = InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize));
-                let column = a.input(columns.column(warp_index() as u32 * 16 + of_warp)) as usize;
-                let x = a.x.from(column * len(a.cols, BYTES as u32) as usize);
-                Stager { record, row, x, columns: columns.count as usize }
+                let column = a.input(columns.column(warp_index() as u32 * 16 + of_warp));
+                let to_column = column * len(a.cols, BYTES as u32) as u32;
+                Stager { record, row, x: a.x, to_column, columns: columns.count as usize }
             }
         }
 
@@ -247,9 +249,10 @@ mod frame {
             unsafe {
                 let codes = F::codes(self.row, &self.record, u);
                 F::scales(Keeping(self.row, &numbers), &self.record, u);
-                let of_unit = self.x.from(int8::codes(BYTES, u));
-                let x = core::array::from_fn(|i| if i < 2 * BYTES { of_unit.at(i) } else { U32x4([0; 4]) });
-                Loaded { u, codes, numbers, x, scale: Scale::load(self.x, u) }
+                let x = self.x.from(again(self.to_column) as usize);
+                let of_unit = x.from(int8::codes(BYTES, u));
+                let of_column = core::array::from_fn(|i| if i < 2 * BYTES { of_unit.at(i) } else { U32x4([0; 4]) });
+                Loaded { u, codes, numbers, x: of_column, scale: Scale::load(x, u) }
             }
         }
 

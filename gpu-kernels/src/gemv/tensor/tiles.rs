@@ -11,7 +11,7 @@ use super::{
     staging::{STAGED, Slot, Stager, next, numbers, of_class, shared},
 };
 use crate::format::decode::Packed;
-use crate::load::{lane, no_constants, warp_index};
+use crate::load::{again, lane, no_constants, warp_index};
 use core::mem::MaybeUninit;
 use warpsmith_device::{
     mma::{load_matrices, mma_i8, mma_i8_k16, mma_u8_i8},
@@ -82,7 +82,8 @@ impl Part {
     }
 }
 
-/// Where a lane finds what it multiplies in the first slot.
+/// Where a lane finds what it multiplies in a slot. It is found anew for each unit: what is kept over the loop costs registers in it, and
+/// a place in local memory is waited for as long as what is loaded behind it.
 #[derive(Clone, Copy)]
 struct Places {
     codes: u32,
@@ -96,8 +97,7 @@ struct Places {
 
 impl Places {
     #[inline(always)]
-    unsafe fn of<F: Packed, const BYTES: usize>(memory: Shared<U32x4>, part: &Part) -> Places {
-        let lane = lane();
+    unsafe fn of<F: Packed, const BYTES: usize>(memory: Shared<U32x4>, lane: usize, part: &Part) -> Places {
         let row = part.first_row + lane % 16 + lane / 16 * ROWS as usize;
         // Of two tiles of columns both matrices, or of one the lane's own column, where it has one or two quads of pairs.
         let (column, vector, word) = match (Slot::<F, BYTES>::MATRICES, BYTES) {
@@ -116,24 +116,6 @@ impl Places {
                 sums: memory.from(Slot::<F, BYTES>::SUMS).cast::<f32>().from(mine),
                 numbers: memory.from(Slot::<F, BYTES>::NUMBERS).cast::<f32>().from(part.first_row + lane / 4 * 2),
                 other: if part.whole { 16 * TILES[0] / 2 } else { 0 },
-            }
-        }
-    }
-
-    /// The same so many slots further.
-    #[inline(always)]
-    unsafe fn behind<F: Packed, const BYTES: usize>(self, slots: u32) -> Places {
-        let vectors = slots * Slot::<F, BYTES>::VECTORS as u32;
-        let words = 4 * vectors as usize;
-        // SAFETY: the caller's promise: there are as many.
-        unsafe {
-            Places {
-                codes: self.codes + vectors * VECTOR,
-                x: self.x.from(words),
-                scales: self.scales.from(words),
-                sums: self.sums.from(words),
-                numbers: self.numbers.from(words),
-                ..self
             }
         }
     }
@@ -227,12 +209,13 @@ unsafe fn add_tiles<F: Packed, const BYTES: usize, const N: usize>(
 #[inline(always)]
 unsafe fn add_unit<F: Packed, const BYTES: usize>(
     acc: &mut Outputs,
-    places: Places,
+    (slot, thread): (Shared<U32x4>, u32),
     part: &Part,
     first: &First<BYTES>,
 ) {
     // SAFETY: the caller's promise: the slot is staged, and all lanes are here.
     unsafe {
+        let places = Places::of::<F, BYTES>(slot, (again(thread) % 32) as usize, part);
         let rows: [Rows; TILES[0]] = core::array::from_fn(|m| Rows::load::<F>(&places, m));
         static_for!(pair in 0..TILES[1] / 2 => {
             if 16 * (pair as u32) < part.columns {
@@ -294,7 +277,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(
     let stager = Stager::of::<F, BYTES>(a, record, of_block);
     let units = stager.record.units as u32;
     let part = Part::of(columns, block_columns);
-    let places = Places::of::<F, BYTES>(memory, &part);
+    let thread = thread::idx_x();
     let zeros = zeros::<BYTES>();
     let none = no_constants(a.x);
     let first = core::array::from_fn(|byte| none.map(|none| (zeros[byte] + none) as i32));
@@ -317,7 +300,8 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(
         to_do -= staged;
         let mut slot = now;
         while staged > 0 {
-            add_unit::<F, BYTES>(&mut acc, places.behind::<F, BYTES>(slot), &part, &first);
+            let of_slot = memory.from(slot as usize * Slot::<F, BYTES>::VECTORS);
+            add_unit::<F, BYTES>(&mut acc, (of_slot, thread), &part, &first);
             slot += 1;
             staged -= 1;
             left -= 1;
