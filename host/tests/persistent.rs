@@ -108,7 +108,9 @@ fn layers_in_one_launch_have_the_bits_of_five_launches_each() {
             let all = five.launches_per_step() - apart(&kind, layers) + launches;
             assert_eq!(s.launches_per_step(), all, "{kind:?} {activations}");
         }
-        for p in 0..4 {
+        // As many as a window has, and one more.
+        let positions = kind.window + if kind.window > 0 { 1 } else { 2 };
+        for p in 0..positions {
             let t = token(p, file.config().vocab);
             let want = feed(&mut five, t);
             for s in &mut one {
@@ -116,7 +118,8 @@ fn layers_in_one_launch_have_the_bits_of_five_launches_each() {
                 assert_eq!(feed(s, t), want, "position {p}, {mode:?}, {kind:?} {activations}");
             }
         }
-        assert_eq!(one[1].graph().map(|g| (g.nodes, g.replays)), Some((one[0].launches_per_step(), 4)), "{kind:?}");
+        let graph = one[1].graph().map(|g| (g.nodes, g.replays));
+        assert_eq!(graph, Some((one[0].launches_per_step(), positions as u64)), "{kind:?}");
     }
 }
 

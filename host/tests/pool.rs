@@ -137,25 +137,27 @@ fn random_schedule(model: &Model, options: PoolOptions, texts: usize, steps: usi
 
 #[test]
 fn random_schedules_over_pages_give_what_sequences_give_alone() {
-    let file = Synthetic { context: 96, ..Default::default() }.file();
+    // Of little arithmetic: what is random are the schedules.
+    let small = Synthetic { hidden: 64, feed_forward: 64, context: 96, ..Default::default() };
+    let file = small.file();
     for (kv, positions, page, seed) in
         [(KvType::F16, 200, 16, 1), (KvType::F32, 2000, 16, 2), (KvType::Int8, 300, 32, 3)]
     {
         random_schedule(&load(&file), PoolOptions { positions, page, kv }, 5, 60, seed);
     }
-    let window = Synthetic { window: 20, context: 96, ..Default::default() };
+    let window = Synthetic { window: 20, ..small };
     random_schedule(&load(&window.file()), PoolOptions { positions: 250, ..Default::default() }, 5, 60, 4);
     // Layers without a window look at pages that lie behind those of the others.
     for (architecture, kv, seed) in [("gemma2", KvType::F16, 4), ("gemma3", KvType::Int8, 3)] {
-        let (layers, hidden, feed_forward) = (6, 64, 64);
-        let some = Synthetic { architecture, layers, hidden, feed_forward, ..window.clone() };
+        let some = Synthetic { architecture, layers: 6, ..window.clone() };
         random_schedule(&load(&some.file()), PoolOptions { positions: 250, page: 16, kv }, 5, 60, seed);
     }
 }
 
 #[test]
 fn a_thousand_steps_of_twenty_texts_in_a_pool_that_is_too_small() {
-    let file = Synthetic { layers: 1, hidden: 64, feed_forward: 64, context: 96, ..Default::default() }.file();
+    let heads = Synthetic { heads: 2, kv_heads: 1, head_dim: 32, ..Default::default() };
+    let file = Synthetic { layers: 1, hidden: 64, feed_forward: 64, context: 96, ..heads }.file();
     random_schedule(&load(&file), PoolOptions { positions: 300, ..Default::default() }, 20, 1000, 5);
 }
 
