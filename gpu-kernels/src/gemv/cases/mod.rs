@@ -240,9 +240,15 @@ fn alone<B: Bench>(bench: &mut B, t: &Tensor, product: Product, all: &Inputs, go
     let rows = if product.swiglu() { t.rows / 2 } else { t.rows };
     let parts = got.sums.len() / all.columns;
     let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
-    // Of many columns some of each tile.
-    let step = if all.columns > 64 { 11 } else { 1 };
-    for n in (0..all.columns).step_by(step) {
+    // Of many columns some of each tile, in every place that a tile has, and the last.
+    let step = match all.columns {
+        ..=4 => 1,
+        5..=16 => 3,
+        17..=64 => 5,
+        _ => 11,
+    };
+    let last = all.columns - 1;
+    for n in (0..last).step_by(step).chain([last]) {
         let want = multiply(bench, t, product, &Inputs { quant_format: 0, ..all.part(n, 1, rows) })?;
         let of_column = |v: &[f32]| bits(&v[n * all.y_stride..][..rows]);
         same(&of_column(&got.y), &bits(&want.y[..rows]))?;

@@ -137,11 +137,15 @@ const SIZES: NamedSizes = &[
 /// lengths of one part and of several; every option of the heads, and a column that has no place left; and, if `mixed`, queries, keys and
 /// values in two parts or in three, and matrices of formats that are so far apart.
 fn shapes(instance: Instance, format: Format) -> Vec<Vec<usize>> {
-    let mut all = vec![vec![256, 512, 4, 2, 64, 64, 1, 1, 0, 0, 200, 170, 2, 5, 0]];
-    if is_mixed(instance, format) {
+    let mixed = is_mixed(instance, format);
+    let layers = if mixed { 2 } else { 1 };
+    let mut all = vec![vec![256, 512, 4, 2, 64, 64, 1, 1, 0, 0, 200, 170, layers, 5, 0]];
+    if mixed {
+        // Blocks without work wait at every barrier, which takes longest: of products in f32 and of one with codes.
+        let blocks = if matches!(instance, Instance::LayersF32 | Instance::LayersI16) { 200 } else { 29 };
         all.extend([
             vec![512, 256, 4, 4, 64, 64, 1, 1, 1, 0, 60, 33, 3, 3, 1],
-            vec![256, 512, 8, 2, 64, 64, 0, 0, 0, 0, 60, 3, 2, 200, 2],
+            vec![256, 512, 8, 2, 64, 64, 0, 0, 0, 0, 60, 3, 2, blocks, 2],
         ]);
     }
     match (instance, format) {
