@@ -2,6 +2,8 @@
 //! from an edit of one kernel to new PTX.
 //!
 //! `cargo bench --bench numbers`. Wall-clock figures: compare them on one machine only. They are printed, not asserted.
+//! `-- --quick` decodes once instead of three times, and edits the empty kernel alone: the first build of a copy of all others
+//! takes minutes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,8 +38,8 @@ fn floor(file: &ModelFile, positions: u64, kv: KvType) -> u64 {
     weights as u64 + 2 * positions * ((c.layers - c.recurrent_layers()) * c.kv_heads) as u64 * row
 }
 
-/// Decodes tokens greedily, three times, and prints the median rate; on the software driver also what a token costs.
-fn decode(path: &Path, mode: Mode, activations: Activations) -> Outcome {
+/// Decodes tokens greedily, so many times, and prints the median rate; on the software driver also what a token costs.
+fn decode(path: &Path, mode: Mode, activations: Activations, rounds: usize) -> Outcome {
     const TOKENS: u64 = 50;
     let device = Device::open(0)?;
     let file = ModelFile::open(path)?;
@@ -51,7 +53,7 @@ fn decode(path: &Path, mode: Mode, activations: Activations) -> Outcome {
         },
     )?;
     let mut times = Vec::new();
-    for round in 0..4 {
+    for round in 0..=rounds {
         session.reset();
         let mut token = 72;
         // The first round captures the graph and warms caches; the last one's launches are counted.
@@ -67,7 +69,7 @@ fn decode(path: &Path, mode: Mode, activations: Activations) -> Outcome {
     let seconds = median(times).as_secs_f64();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     println!(
-        "decode, {name}, {mode:?}, {activations} activations: {:.1} tokens/s on {} (median of 3 runs of {TOKENS})",
+        "decode, {name}, {mode:?}, {activations} activations: {:.1} tokens/s on {} (median of {rounds} runs of {TOKENS})",
         TOKENS as f64 / seconds,
         device.engine()
     );
@@ -210,12 +212,15 @@ fn edited(
 }
 
 /// Edits one kernel of all, and a crate of one that does nothing, which says how fast this machine is now.
-fn edit_to_ptx() -> Outcome {
+fn edit_to_ptx(quick: bool) -> Outcome {
     let dir = tempfile::tempdir()?;
     let empty = dir.path().join("empty");
     empty_crate(&empty)?;
     let least = edited(&empty, &empty.join("src/lib.rs"), |round| format!("{EMPTY}// {round}\n"), &["sm_90"])?;
     println!("edit of an empty kernel alone to new PTX, sm_90, warm: {least:.2} s (median of 5)");
+    if quick {
+        return Ok(());
+    }
     let kernels = copy_kernels(&dir.path().join("all"))?;
     let file = kernels.join("src/norm.rs");
     let source = fs::read_to_string(&file)?;
@@ -261,16 +266,18 @@ fn main() -> Outcome {
     if std::env::args().skip(1).any(|a| !a.starts_with('-') && !"numbers".contains(&a)) {
         return Ok(());
     }
+    let quick = std::env::args().any(|a| a == "--quick");
+    let rounds = if quick { 1 } else { 3 };
     sizes()?;
     for path in shipped()? {
-        decode(&path, Mode::Graph, Activations::F32)?;
-        decode(&path, Mode::Eager, Activations::F32)?;
+        decode(&path, Mode::Graph, Activations::F32, rounds)?;
+        decode(&path, Mode::Eager, Activations::F32, rounds)?;
         if name_has(&path, &["q1_0", "tq2_0"]) {
-            decode(&path, Mode::Graph, Activations::Int16)?;
+            decode(&path, Mode::Graph, Activations::Int16, rounds)?;
         }
         if !name_has(&path, &["f16"]) {
-            decode(&path, Mode::Graph, Activations::Int8)?;
+            decode(&path, Mode::Graph, Activations::Int8, rounds)?;
         }
     }
-    edit_to_ptx()
+    edit_to_ptx(quick)
 }
