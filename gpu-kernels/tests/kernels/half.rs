@@ -116,7 +116,9 @@ fn scales_that_no_f16_is_keep_their_precision() {
 #[test]
 fn what_is_not_finite_stays_in_its_column() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(85));
-    for (format, columns) in formats().flat_map(|f| [(f, 3), (f, 132)]) {
+    // In large blocks formats of every fourth number: what comes after weights are unpacked is the same.
+    let large = formats().filter(|f| (*f as usize).is_multiple_of(4)).map(|f| (f, 132));
+    for (format, columns) in formats().map(|f| (f, 3)).chain(large) {
         let t = Tensor::random(&mut rng, format, 40, 512);
         let x = rng.floats(columns * 512);
         let inputs = |x: Vec<f32>| Inputs { x, columns, x_stride: 512, y_stride: 40, ..Inputs::default() };

@@ -231,7 +231,7 @@ fn larger_blocks_change_no_bit() {
         let all = multiply(&mut gpu, &t, product, &inputs).unwrap();
         let parts = all.sums.len() / columns;
         let (width, step) = if columns > 500 { (64, 60) } else { (12, 10) };
-        for first in [0, step, columns - 2 * width, columns - width] {
+        for first in [step, columns - width] {
             let some = multiply(&mut gpu, &t, product, &inputs.part(first, width, rows)).unwrap();
             let same = |some: &[f32], all: &[f32], n: usize| {
                 let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();

@@ -240,12 +240,12 @@ fn alone<B: Bench>(bench: &mut B, t: &Tensor, product: Product, all: &Inputs, go
     let rows = if product.swiglu() { t.rows / 2 } else { t.rows };
     let parts = got.sums.len() / all.columns;
     let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
-    // Of many columns some of each tile, in every place that a tile has, and the last.
+    // Of many columns some, in tiles and in places of tiles that change with their number, and the last.
     let step = match all.columns {
         ..=4 => 1,
         5..=16 => 3,
         17..=64 => 5,
-        _ => 11,
+        _ => 23,
     };
     let last = all.columns - 1;
     for n in (0..last).step_by(step).chain([last]) {

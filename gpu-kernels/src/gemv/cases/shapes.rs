@@ -13,7 +13,9 @@ pub(super) fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>
     let in_planes = quant_format.is_some_and(QuantFormat::is_planes);
     let (flags, columns) = (|i| flags(product, i), |i| columns(product, in_planes, i));
     let mut all: Vec<Vec<usize>> = Vec::new();
-    for (i, width) in widths(product, in_planes).iter().enumerate() {
+    // The longest rows of many columns take longest, and all layouts go through them alike: formats have them in turn.
+    let long_rows = !product.is_many() || in_planes || (format as usize).is_multiple_of(3);
+    for (i, width) in widths(product, in_planes).iter().enumerate().filter(|(_, width)| long_rows || **width < 2000) {
         // Few rows, and rows that do not fill a block.
         all.push(vec![[3, 1, 5][i % 3], cols(*width), columns(i), flags(i)]);
     }
