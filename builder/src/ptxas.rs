@@ -193,9 +193,14 @@ impl Ptxas {
 
     /// The same for a text in memory, such as one that is embedded in a program.
     pub fn assemble_text(&self, ptx: &str, arch: Arch) -> Result<Vec<Resources>, BuildError> {
+        self.assemble_text_entries(ptx, &[], arch)
+    }
+
+    /// The same of some entries of a text, or of all if none is named.
+    pub fn assemble_text_entries(&self, ptx: &str, entries: &[&str], arch: Arch) -> Result<Vec<Resources>, BuildError> {
         let file = scratch_file("ptx");
         std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
-        let result = self.assemble(&file, arch);
+        let result = self.assemble_entries(&file, entries, arch);
         let _ = std::fs::remove_file(&file);
         result
     }

@@ -170,14 +170,24 @@ fn measure(
     let bytes = bytes::costs(args.filter.as_deref())?;
     let resources = match args.filter {
         Some(_) => Vec::new(),
-        None => {
-            let (_, text) = warpsmith_host::builtin_image().code_for(SM)?;
-            let arch: Arch = format!("sm_{SM}").parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))?;
-            let all = tools.ptxas.assemble_text(&text, arch);
-            all.map_err(|e| Failure::new(Kind::Toolchain, e.to_string()))?
-        }
+        None => resources(&assembled, tools)?,
     };
     Ok(Measured { costs, flights, attention, many, bytes, resources })
+}
+
+/// What ptxas says of every kernel that ships: of those that were assembled, and of the others.
+fn resources(assembled: &BTreeMap<String, Arc<Assembled>>, tools: &Tools) -> Result<Vec<Resources>, Failure> {
+    let kernels = &warpsmith_host::kernels()?.kernels;
+    let others: Vec<&str> =
+        kernels.iter().map(|k| k.name.as_str()).filter(|name| !assembled.contains_key(*name)).collect();
+    let mut all: Vec<Resources> = assembled.values().map(|a| a.resources.clone()).collect();
+    if !others.is_empty() {
+        let (_, text) = warpsmith_host::builtin_image().code_for(SM)?;
+        let arch: Arch = format!("sm_{SM}").parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))?;
+        let of_others = tools.ptxas.assemble_text_entries(&text, &others, arch);
+        all.extend(of_others.map_err(|e| Failure::new(Kind::Toolchain, e.to_string()))?);
+    }
+    Ok(all)
 }
 
 /// All budgets: of a family's path at each width by the kernel that comes closest, and of every run of attention.
@@ -218,9 +228,14 @@ fn profiles(case: &Case) -> Result<Vec<LaunchProfile>, Failure> {
 /// A kernel's machine code for an architecture, and what ptxas says of it.
 pub struct Assembled {
     pub code: sass::Code,
-    pub registers: u32,
+    pub resources: Resources,
+}
+
+impl Assembled {
     /// Bytes of local memory of a thread.
-    pub local: u32,
+    pub fn local(&self) -> u32 {
+        local_bytes(&self.resources)
+    }
 }
 
 /// Bytes of local memory: the frame, in which spills lie.
@@ -242,7 +257,7 @@ pub fn assemble(name: &str, ptx: &str, sm: u32, tools: &Tools) -> Result<Assembl
     let (resources, cubin) = compiled.ok_or_else(|| toolchain("ptxas made no code of it".to_owned()))?;
     let text = tools.nvdisasm.disassemble(&cubin).map_err(|e| toolchain(e.to_string()))?;
     let code = sass::read(&text, name).map_err(toolchain)?;
-    Ok(Assembled { code, registers: resources.registers, local: local_bytes(&resources) })
+    Ok(Assembled { code, resources })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ impl Weighed {
         let gpu = Gpu::of(super::SM)
             .ok_or_else(|| Failure::new(Kind::Operation, format!("no GPU stands for sm_{}", super::SM)))?;
         let slots = slots::weigh(&assembled.code, &launch.profile.lines, data);
-        (launch.registers, launch.registers_from) = (assembled.registers, "ptxas");
+        (launch.registers, launch.registers_from) = (assembled.resources.registers, "ptxas");
         let grid = launch.launch.grid.iter().map(|n| u64::from(*n)).product::<u64>();
         let grid = (grid as f64 * scale).ceil() as u64;
         Ok(Weighed { assembled: Arc::clone(assembled), slots, launch, grid, gpu })
@@ -62,7 +62,7 @@ impl Weighed {
     /// Registers, local memory and occupancy, as tables have them.
     pub fn resources(&self) -> [String; 3] {
         let occupancy = self.occupancy().map_or_else(|| "-".to_owned(), |o| format!("{o:.0} %"));
-        [self.launch.registers.to_string(), self.assembled.local.to_string(), occupancy]
+        [self.launch.registers.to_string(), self.assembled.local().to_string(), occupancy]
     }
 
     /// What binds, in words, with slots in the unit that `per` makes of them.
@@ -121,7 +121,7 @@ impl Weighed {
             "hot_loop": hot,
             "loops": self.slots.loops.as_ref().map(of_work),
             "registers": self.launch.registers,
-            "local_bytes": self.assembled.local,
+            "local_bytes": self.assembled.local(),
             "occupancy_percent": self.occupancy(),
             "resident_blocks": self.resident(),
             "bytes_in_flight": self.in_flight(),

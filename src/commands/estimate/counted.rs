@@ -32,7 +32,7 @@ pub fn demand(
     let sm = launch.sm;
     let blocks = launch.launch.grid.iter().map(|n| f64::from(*n)).product();
     let threads = launch.launch.block.iter().product();
-    let registers = code.map_or(launch.registers, |c| c.registers);
+    let registers = code.map_or(launch.registers, |c| c.resources.registers);
     let occupancy = Occupancy::of(sm, registers, launch.static_shared, launch.launch.dynamic_shared, threads);
     let occupancy = occupancy.ok_or_else(|| format!("no limits of sm_{sm} are known"))?;
     let all = &launch.profile.lines;

@@ -6,7 +6,8 @@ mod shapes;
 mod table;
 mod time;
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -26,6 +27,7 @@ use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 use fit::Timed;
 pub use model::GPUS;
+use model::{Alike, Modelled};
 use table::Origin;
 
 /// How rows were found, as the table has it.
@@ -95,11 +97,28 @@ fn by_models(args: &TuneArgs, formats: &[Format]) -> Result<Vec<Found>, Failure>
     };
     let gpus = gpus.into_iter().filter(|g| !args.check || !measured(g));
     let gpus = gpus.map(|g| Figures::new(g, args.rates.as_deref())).collect::<Result<Vec<_>, _>>()?;
-    let tools = Tools::find("tune")?;
+    let (tools, images) = (Tools::find("tune")?, warpsmith_host::builtin_image().architectures()?);
     let bar = progress(gpus.len() * formats.len());
-    let found = gpus.par_iter().map(|figures| by_model(figures, formats, &tools, &bar));
-    let found = found.collect::<Result<_, _>>()?;
+    let mut alike: BTreeMap<u32, Alike<'_>> = BTreeMap::new();
+    for figures in gpus {
+        let sm = figures.gpu.sm;
+        // Of none the first launch says so.
+        let image = images.iter().copied().filter(|image| *image <= sm).max().unwrap_or(sm);
+        alike.entry(image).or_insert_with(|| Alike::new(image)).gpus.push(Modelled::new(figures, &tools));
+    }
+    let runs: Vec<(&Alike<'_>, Format)> = alike.values().flat_map(|a| formats.iter().map(move |f| (a, *f))).collect();
+    let timed: Vec<Vec<Vec<Timed>>> =
+        runs.into_par_iter().map(|(alike, format)| by_model(alike, format, &bar)).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
+    let mut timed = timed.into_iter();
+    let mut found = Vec::new();
+    for alike in alike.values() {
+        let mut all: Vec<Found> = alike.gpus.iter().map(|gpu| modelled(gpu, &tools)).collect();
+        for (format, timed) in formats.iter().zip(timed.by_ref()) {
+            all.iter_mut().zip(timed).for_each(|(found, timed)| found.evidence.push((*format, timed)));
+        }
+        found.extend(all);
+    }
     Ok(found)
 }
 
@@ -143,37 +162,41 @@ fn by_time(device: &Device, formats: &[Format]) -> Result<Found, Failure> {
     Ok(Found { sm: origin.sm, origin, evidence })
 }
 
-/// Times that instructions and bytes would take on a GPU.
-fn by_model(figures: &Figures, formats: &[Format], tools: &Tools, bar: &ProgressBar) -> Result<Found, Failure> {
-    let operation = |e: String| Failure::new(Kind::Operation, e);
-    let gpu = figures.gpu;
-    let mut codes = model::Codes::new(tools, gpu.sm);
-    let mut evidence = Vec::new();
-    for &format in formats {
-        bar.set_message(format!("{} {format}", gpu.title));
-        let mut costs = HashMap::new();
-        let mut timed = Vec::new();
-        for (shape, rows, cols) in shapes::all() {
-            let mut times = Vec::new();
-            for activations in Activations::ALL.into_iter().filter(|a| a.take(format)) {
-                let cost = match costs.entry((activations, cols)) {
-                    std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-                    std::collections::hash_map::Entry::Vacant(new) => {
-                        let cost = codes.cost(figures, format, product(activations), cols as usize);
-                        new.insert(cost.map_err(|e| operation(format!("{format} with {activations}: {e}")))?)
-                    }
-                };
-                times.push((activations, cost.time(figures, rows)));
-            }
-            timed.push(Timed { shape, size: (rows, cols), times });
+/// Times that instructions and bytes of products with weights of a format would take on each of some GPUs.
+fn by_model(alike: &Alike<'_>, format: Format, bar: &ProgressBar) -> Result<Vec<Vec<Timed>>, Failure> {
+    let mut known = HashMap::new();
+    let mut timed: Vec<Vec<Timed>> = alike.gpus.iter().map(|_| Vec::new()).collect();
+    for (shape, rows, cols) in shapes::all() {
+        for timed in &mut timed {
+            timed.push(Timed { shape: shape.clone(), size: (rows, cols), times: Vec::new() });
         }
-        evidence.push((format, timed));
-        bar.inc(1);
+        for activations in Activations::ALL.into_iter().filter(|a| a.take(format)) {
+            let costs: &mut Vec<model::Cost> = match known.entry((activations, cols)) {
+                Entry::Occupied(costs) => costs.into_mut(),
+                Entry::Vacant(new) => {
+                    let costs = model::costs(alike, format, product(activations), cols as usize);
+                    let failed = |e| Failure::new(Kind::Operation, format!("{format} with {activations}: {e}"));
+                    new.insert(costs.map_err(failed)?)
+                }
+            };
+            for ((cost, gpu), timed) in costs.iter().zip(&alike.gpus).zip(&mut timed) {
+                let time = (activations, cost.time(&gpu.figures, rows));
+                timed.last_mut().into_iter().for_each(|timed| timed.times.push(time));
+            }
+        }
     }
-    let rates = figures.measured_on().map_or(String::new(), |device| format!(", rates measured on {device}"));
+    bar.set_message(format.to_string());
+    bar.inc(alike.gpus.len() as u64);
+    Ok(timed)
+}
+
+/// A GPU of the model, of which nothing was found yet.
+fn modelled(gpu: &Modelled<'_>, tools: &Tools) -> Found {
+    let rates = gpu.figures.measured_on().map_or(String::new(), |device| format!(", rates measured on {device}"));
     let with = format!("ptxas {}, warpsmith {}{rates}", tools.ptxas.release(), env!("CARGO_PKG_VERSION"));
-    let origin = Origin { sm: gpu.sm, by: BY_MODEL.to_owned(), gpu: gpu.title.to_owned(), with };
-    Ok(Found { origin, sm: gpu.sm, evidence })
+    let Gpu { sm, title, .. } = gpu.figures.gpu;
+    let origin = Origin { sm: *sm, by: BY_MODEL.to_owned(), gpu: (*title).to_owned(), with };
+    Found { origin, sm: *sm, evidence: Vec::new() }
 }
 
 fn print(found: &[Found], rows: &[Tuned], args: &TuneArgs) {

@@ -3,8 +3,9 @@
 //! A block of rows costs what every other costs, so a few rows are run, and the rest is their multiple.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
 
@@ -19,12 +20,14 @@ const ROWS: u64 = 128;
 /// The GPUs that stand for the architectures that are claimed.
 pub const GPUS: [&str; 6] = ["t4", "a100", "rtx3090", "rtx4090", "h200", "rtx5090"];
 
-/// Machine code of kernels for one architecture, made once.
-pub struct Codes<'a> {
+/// Machine code that is made once, by whoever asks for it first.
+type Code = Arc<OnceLock<Result<Arc<Assembled>, String>>>;
+
+/// A GPU of the model, and the machine code of kernels for it, each made once.
+pub struct Modelled<'a> {
+    pub figures: Figures,
     tools: &'a Tools,
-    sm: u32,
-    kernels: Arc<Kernels>,
-    codes: HashMap<String, Assembled>,
+    codes: Mutex<HashMap<String, Code>>,
 }
 
 /// What a product with some activations costs in rows of one length.
@@ -34,34 +37,57 @@ pub struct Cost {
     few: Demand,
 }
 
-impl<'a> Codes<'a> {
-    pub fn new(tools: &'a Tools, sm: u32) -> Codes<'a> {
-        Codes { tools, sm, kernels: Kernels::new(sm), codes: HashMap::new() }
+impl<'a> Modelled<'a> {
+    pub fn new(figures: Figures, tools: &'a Tools) -> Modelled<'a> {
+        Modelled { figures, tools, codes: Mutex::default() }
     }
 
     /// Compiles a kernel, if that was not done yet.
-    fn code(&mut self, kernel: &str) -> Result<&Assembled, String> {
-        if !self.codes.contains_key(kernel) {
-            let code = assemble_single(kernel, self.sm, self.tools).map_err(|e| e.to_string())?;
-            self.codes.insert(kernel.to_owned(), code);
-        }
-        self.codes.get(kernel).ok_or_else(|| format!("no code of {kernel}"))
+    fn code(&self, kernel: &str) -> Result<Arc<Assembled>, String> {
+        let known = {
+            let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(codes.entry(kernel.to_owned()).or_default())
+        };
+        // Who asks for the same kernel meanwhile waits for it.
+        let assemble =
+            || assemble_single(kernel, self.figures.gpu.sm, self.tools).map(Arc::new).map_err(|e| e.to_string());
+        known.get_or_init(assemble).clone()
     }
 
-    /// Runs a product, and weighs its machine code.
-    pub fn cost(&mut self, figures: &Figures, format: Format, product: Product, cols: usize) -> Result<Cost, String> {
-        let subject = Subject::Gemv { format, product };
-        let written = product.quant_format(format);
-        let asked = written.map_or(String::new(), |c| format!(",quant_format={}", c as u32));
-        let case = subject.parse(&format!("rows={ROWS},cols={cols}{asked}")).map_err(|e| e.to_string())?;
-        let mut bench = Gpu::new(&self.kernels, PROFILE);
-        case.run(&mut bench).map_err(|e| format!("{case}: {e}"))?;
-        let own = product.kernel(format);
-        let bytes = 16 * format.tensor_vectors(ROWS as usize, cols).map_err(|e| e.to_string())?;
-        // Those that only round are not its own.
-        let profile = bench.profiles.iter().find(|p| p.kernel == own).ok_or_else(|| format!("{case} ran no {own}"))?;
-        let few = counted::demand(figures, profile, Some(self.code(&own)?), (bytes as f64, 0.0))?;
+    /// Weighs the machine code of what was run.
+    fn cost(&self, profile: &LaunchProfile, bytes: f64) -> Result<Cost, String> {
+        let profile = LaunchProfile { sm: self.figures.gpu.sm, ..profile.clone() };
+        let code = self.code(&profile.kernel)?;
+        let few = counted::demand(&self.figures, &profile, Some(&*code), (bytes, 0.0))?;
         Ok(Cost { few })
+    }
+}
+
+/// Runs a product, and weighs it on GPUs that run the same text of PTX, and so count the same.
+pub fn costs(alike: &Alike<'_>, format: Format, product: Product, cols: usize) -> Result<Vec<Cost>, String> {
+    let subject = Subject::Gemv { format, product };
+    let written = product.quant_format(format);
+    let asked = written.map_or(String::new(), |c| format!(",quant_format={}", c as u32));
+    let case = subject.parse(&format!("rows={ROWS},cols={cols}{asked}")).map_err(|e| e.to_string())?;
+    let mut bench = Gpu::new(&alike.kernels, PROFILE);
+    case.run(&mut bench).map_err(|e| format!("{case}: {e}"))?;
+    let own = product.kernel(format);
+    let bytes = 16 * format.tensor_vectors(ROWS as usize, cols).map_err(|e| e.to_string())?;
+    // Those that only round are not its own.
+    let profile = bench.profiles.iter().find(|p| p.kernel == own).ok_or_else(|| format!("{case} ran no {own}"))?;
+    alike.gpus.iter().map(|gpu| gpu.cost(profile, bytes as f64)).collect()
+}
+
+/// GPUs that run the same text of PTX.
+pub struct Alike<'a> {
+    kernels: Arc<Kernels>,
+    pub gpus: Vec<Modelled<'a>>,
+}
+
+impl<'a> Alike<'a> {
+    /// Nothing, for an image of code for sm_`image`.
+    pub fn new(image: u32) -> Alike<'a> {
+        Alike { kernels: Kernels::new(image), gpus: Vec::new() }
     }
 }
 
