@@ -143,7 +143,7 @@ pub static TUNED: &[Tuned] = &[
     Tuned { sm: 90, format: TQ2_0, allowed: Int16, fastest: Int16, from: 3_145_728 },
     Tuned { sm: 90, format: TQ2_0, allowed: Int8, fastest: Int8, from: 4_194_304 },
     Tuned { sm: 90, format: Q4_0, allowed: Int16, fastest: Int16, from: 2_097_152 },
-    Tuned { sm: 90, format: Q4_0, allowed: Int8, fastest: Int8, from: u64::MAX },
+    Tuned { sm: 90, format: Q4_0, allowed: Int8, fastest: Int8, from: 6_291_456 },
     Tuned { sm: 90, format: Q4_1, allowed: Int16, fastest: Int16, from: 2_097_152 },
     Tuned { sm: 90, format: Q5_0, allowed: Int16, fastest: Int16, from: 4_194_304 },
     Tuned { sm: 90, format: Q5_1, allowed: Int16, fastest: Int16, from: 4_194_304 },
