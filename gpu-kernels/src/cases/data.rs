@@ -155,7 +155,7 @@ impl Tensor {
                 _ => {
                     let start = bytes.len();
                     bytes.extend((0..format.block_bytes()).map(|_| rng.next() as u8));
-                    let sign = if rng.next() % 2 == 0 { 1.0 } else { -1.0 };
+                    let sign = if rng.next().is_multiple_of(2) { 1.0 } else { -1.0 };
                     make_sized(format, &mut bytes[start..], sign * rms);
                 }
             }
