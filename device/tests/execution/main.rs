@@ -37,7 +37,7 @@ fn floats(seed: u64, n: usize, scale: f32) -> Vec<f32> {
 }
 
 /// The kernels of the fixture.
-const KERNELS: [&KernelMeta; 109] = [
+const KERNELS: &[&KernelMeta] = &[
     BarrierBetweenBranches::META,
     BarrierInLoop::META,
     ShuffleBetweenBranches::META,
@@ -138,6 +138,7 @@ const KERNELS: [&KernelMeta; 109] = [
     CostAtan2::META,
     CostAsin::META,
     CostAcos::META,
+    CostDivFromOneToTwo::META,
     Bounds::META,
     Printing::META,
     GpuAsserts::META,
