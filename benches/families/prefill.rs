@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use gpu_kernels::attention::prefill::{PrefillArguments, QueryTile};
+use gpu_kernels::attention::prompt;
 use gpu_kernels::cases;
 use gpu_kernels::kv::KvType;
 use gpu_kernels::layer::Layer;
@@ -45,6 +46,8 @@ const SCALE: f32 = 1.0 / 127.0;
 /// On tensor cores queries and weights are rounded to f16: of values up to 1, and scores of queries and keys up to 1 that a
 /// root of 128 divides, by at most 2^-11 * 128 / 11.3 and as much again.
 const BOUND: f64 = 1.2e-2;
+/// Without that rounding.
+const EXACT: f64 = 3e-5;
 
 /// Which columns are compared: to compute all of a long prompt would take longer than everything else.
 fn compared(count: u32) -> impl Iterator<Item = u32> + Clone {
@@ -76,7 +79,7 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
     let x = Rc::new(Noise(3).floats((count * row) as usize));
     let qkv = Rc::new(stream.upload(&x)?);
     macro_rules! run {
-        ($kv:ident, $values:expr, $bound:expr) => {{
+        ($kv:ident, $values:expr, $bound:expr, $attend:expr) => {{
             let (keys, values) = ($values(1, cache), $values(2, cache));
             let (k, v) = (stream.upload(&keys)?, stream.upload(&values)?);
             let scales = stream.upload(&vec![SCALE; (KV_HEADS * count) as usize])?;
@@ -103,7 +106,7 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
                         layer,
                     };
                     // SAFETY: the caches live as long as this closure, and with it the graph; nobody writes them.
-                    unsafe { attend.launch(on, KvType::$kv, false) }
+                    unsafe { $attend(attend, on, KvType::$kv, false) }
                 },
                 move |(_, _, _, y, _), stream| {
                     let all = stream.read(y)?;
@@ -114,7 +117,13 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
             )
         }};
     }
-    Ok(vec![run!(F16, halves, BOUND), run!(Int8, codes, BOUND), run!(F32, |seed, n| Noise(seed).floats(n), 3e-5)])
+    Ok(vec![
+        run!(F16, halves, BOUND, PrefillArguments::launch),
+        run!(Int8, codes, BOUND, PrefillArguments::launch),
+        run!(F32, |seed, n| Noise(seed).floats(n), EXACT, PrefillArguments::launch),
+        run!(F16, halves, EXACT, prompt::launch),
+        run!(Int8, codes, EXACT, prompt::launch),
+    ])
 }
 
 /// A prompt from its first token on.
@@ -132,7 +141,15 @@ pub fn prompts(bench: &Bench) {
         let group = Group {
             key: id.clone(),
             id,
-            variants: [("flash", 2 * dim), ("flash-int8", dim + 4), ("f32", 4 * dim)].map(variant).to_vec(),
+            variants: [
+                ("flash", 2 * dim),
+                ("flash-int8", dim + 4),
+                ("f32", 4 * dim),
+                ("exact", 2 * dim),
+                ("exact-int8", dim + 4),
+            ]
+            .map(variant)
+            .to_vec(),
             rows: None,
             setup: Box::new(move |bench, _| runs(bench, count)),
         };

@@ -150,6 +150,8 @@ operations! {
     AttentionStep(kv: KvType) = attention::cases::Steps;
     /// Attention of many tokens of one sequence.
     AttentionPrefill(kv: KvType) = attention::cases::Prompts;
+    /// The same with the bits of single steps.
+    AttentionPrompt(kv: KvType) = attention::cases::ExactPrompts;
     /// Attention with capped scores.
     AttentionCapped(kv: KvType) = attention::cases::Capped;
     /// The convolution before a gated delta net.

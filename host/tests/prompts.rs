@@ -1,5 +1,5 @@
-//! Prompts that attend in tiles (`fast_prefill`): what their tokens get does not depend on how a prompt is cut, on what is beside it in a
-//! step, nor on where its cache lies; what decodes beside them gets what it gets alone.
+//! Prompts that attend in tiles: what their tokens get does not depend on how a prompt is cut, on what is beside it in a step, nor on where its
+//! cache lies, and without `fast_prefill` it is what single steps give; what decodes beside them gets what it gets alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "common/alone.rs"]
@@ -36,7 +36,11 @@ const OPTIONS: DecoderOptions = DecoderOptions {
     peers: PeerOptions { capacity: 1 << 20, shots: Shots::Two, timeout: Duration::from_secs(60) },
 };
 
-/// What a sequence gets whose prompt is fed as a whole and which then decodes: its tokens, and the logits from the prompt's last on.
+/// Prompts with the bits of single steps.
+const EXACT: DecoderOptions = DecoderOptions { fast_prefill: false, ..OPTIONS };
+
+/// What a sequence gets whose prompt is fed as a whole, or token by token where that is the same, and which then decodes: its tokens, and
+/// the logits from the prompt's last on.
 struct Fed {
     prompt: usize,
     tokens: Vec<u32>,
@@ -45,7 +49,12 @@ struct Fed {
 
 impl Fed {
     fn new(model: &Model, s: usize, prompt: usize, decoded: usize, kv: KvType) -> Fed {
-        let options = DecoderOptions { mode: Mode::Eager, chunk: 512, ..OPTIONS };
+        Fed::by(OPTIONS, model, s, (prompt, decoded), kv)
+    }
+
+    fn by(options: DecoderOptions, model: &Model, s: usize, (prompt, decoded): (usize, usize), kv: KvType) -> Fed {
+        let chunk = if options.fast_prefill { 512 } else { 1 };
+        let options = DecoderOptions { mode: Mode::Eager, chunk, ..options };
         let (mut decoder, mut sequence) = (Decoder::new(model, options).unwrap(), empty(model, s, kv));
         let mut tokens: Vec<u32> = (0..prompt).map(|p| token(1000 * s + p, model.config().vocab)).collect();
         tokens.push(decoder.prefill(&mut sequence, &tokens).unwrap());
@@ -80,12 +89,12 @@ impl Fed {
     }
 }
 
-fn random_mixes(model: &Model, kv: KvType, lengths: &[usize], steps: usize, seed: u64) {
+fn random_mixes(options: DecoderOptions, model: &Model, kv: KvType, lengths: &[usize], steps: usize, seed: u64) {
     let mut rng = Rng(seed);
     let mut below = |n: usize| rng.below(n as u64) as usize;
-    let want: Vec<Fed> = lengths.iter().enumerate().map(|(s, &n)| Fed::new(model, s, n, 8, kv)).collect();
+    let want: Vec<Fed> = lengths.iter().enumerate().map(|(s, &n)| Fed::by(options, model, s, (n, 8), kv)).collect();
     let pool = Pool::new(model, PoolOptions { positions: 1600, page: 16, kv }).unwrap();
-    let mut decoder = Decoder::new(model, OPTIONS).unwrap();
+    let mut decoder = Decoder::new(model, options).unwrap();
     // Every other one in pages.
     let mut all: Vec<Sequence> = (0..want.len())
         .map(|s| match s % 2 {
@@ -152,10 +161,17 @@ fn small(window: usize) -> Synthetic {
 #[test]
 fn a_prompt_gets_the_same_bits_however_it_is_cut_and_wherever_it_lies() {
     for (kv, window, seed) in [(KvType::F16, 0, 1), (KvType::F32, 0, 2), (KvType::F16, 40, 3), (KvType::F32, 21, 4)] {
-        random_mixes(&load(&small(window).file()), kv, &[2, 20, 33, 100, 64, 140], 45, seed);
+        random_mixes(OPTIONS, &load(&small(window).file()), kv, &[2, 20, 33, 100, 64, 140], 45, seed);
     }
     let wide = Synthetic { architecture: "llama", heads: 6, kv_heads: 2, head_dim: 192, context: 200, ..small(0) };
-    random_mixes(&load(&wide.file()), KvType::F16, &[90, 130, 20, 7], 40, 5);
+    random_mixes(OPTIONS, &load(&wide.file()), KvType::F16, &[90, 130, 20, 7], 40, 5);
+}
+
+#[test]
+fn a_long_prompt_gets_the_bits_of_single_steps() {
+    for (kv, window, seed) in [(KvType::F16, 0, 6), (KvType::Int8, 40, 7)] {
+        random_mixes(EXACT, &load(&small(window).file()), kv, &[2, 40, 33, 100, 64, 140], 45, seed);
+    }
 }
 
 /// Over int8 caches the cuts matter; pages do not.

@@ -203,7 +203,7 @@ pub struct EngineArgs {
     /// How a step is done.
     #[command(flatten)]
     pub step: StepArgs,
-    /// Let prompts attend on tensor cores, with queries and weights rounded to f16, where the device and the cache allow that:
+    /// Let prompts attend with queries and weights rounded to f16, where the device has tensor cores and the cache allows that:
     /// faster, and no longer the bits that feeding token by token gives.
     #[arg(long)]
     pub fast_prefill: bool,

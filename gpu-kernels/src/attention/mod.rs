@@ -17,6 +17,7 @@
 //! - [`three`]: v1, three launches with the scores in memory
 //! - [`one`]: v2, one launch with a running softmax
 //! - [`prefill`]: many tokens of one sequence at once, on tensor cores where there are any
+//! - [`prompt`]: the same with the bits of single steps
 //! - [`capped`]: any columns, with scores that are capped
 //! - [`step`]: v3, norm, rotation, store and attention of any number of columns in one launch, in splits
 
@@ -29,6 +30,7 @@ pub mod one;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod plain;
 pub mod prefill;
+pub mod prompt;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
 mod staged;
 pub mod step;
@@ -46,6 +48,8 @@ pub use capped::{AttnCappedF16, AttnCappedF32, AttnCappedQ8};
 pub use one::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use prefill::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use prompt::{AttnPromptF16, AttnPromptF32, AttnPromptQ8};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use step::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
 pub use three::*;

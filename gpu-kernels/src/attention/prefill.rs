@@ -89,11 +89,11 @@ pub(super) mod frame {
     const AT_ONCE: usize = 4;
 
     #[derive(Clone, Copy)]
-    pub struct Args {
+    pub struct Args<Y = Out<f32>> {
         pub qkv: In<f32>,
         pub columns: In<Column>,
         pub tiles: In<QueryTile>,
-        pub y: Out<f32>,
+        pub y: Y,
         /// A score of each query head that takes a share of its softmax, with [`SINKS`](crate::layer::SINKS).
         pub sinks: In<f32>,
         pub stride: u32,
@@ -101,7 +101,7 @@ pub(super) mod frame {
         pub layer: Layer,
     }
 
-    impl Args {
+    impl<Y> Args<Y> {
         /// The block's tile, read anew by each call: what is kept meanwhile takes registers.
         #[inline(always)]
         pub unsafe fn tile(&self) -> QueryTile {
@@ -214,16 +214,21 @@ unsafe fn flash<T: crate::kv::cached::Cached>(a: frame::Args) {
     frame::plain::<T>(a);
 }
 
+/// Entry points with the arguments of this module: threads and blocks, the name of the variant, how `y` is passed, and rows of blocks by
+/// the layer; then each with what it runs.
 macro_rules! entries {
-    ($( $(#[$doc:meta])* $name:ident $Name:ident = $run:expr; )*) => { $(
+    (
+        ($threads:ident, $blocks:literal, $variant:tt, $y:ident, $rows:expr);
+        $( $(#[$doc:meta])* $name:ident $Name:ident = $run:expr; )*
+    ) => { $(
         $(#[$doc])*
-        #[kernel(block = THREADS, min_blocks = 2, family = "attention", variant = "prefill")]
+        #[kernel(block = $threads, min_blocks = $blocks, family = "attention", variant = $variant)]
         pub unsafe fn $name(
             qkv: Awaited<f32>,
             columns: Awaited<Column>,
             tiles: Awaited<QueryTile>,
             sinks: In<f32>,
-            y: Out<f32>,
+            y: $y<f32>,
             count: u32,
             stride: u32,
             y_stride: u32,
@@ -240,33 +245,61 @@ macro_rules! entries {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::grid(self.tiles.len() as u32, self.layer.q_heads, 1u32)
+                Geometry::grid(self.tiles.len() as u32, $rows(&self.layer), 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
-                let (m, l) = (Self::META, &self.layer);
-                layer::check(m, l, None)?;
-                layer::check_sinks(m, l, self.sinks)?;
-                contract::within(m, "count", self.count, 1u32, i32::MAX)?;
-                contract::within(m, "tiles", self.tiles.len(), 1u32, i32::MAX)?;
-                let n = self.count as usize;
-                contract::exactly(m, "columns", self.columns.len(), (n, "count"))?;
-                let part = (u64::from(l.q_heads) * u64::from(l.head_dim), "q_heads * head_dim");
-                state::check_strided(m, "qkv", self.qkv.len(), (n, self.stride), part)?;
-                state::check_strided(m, "y", self.y.len(), (n, self.y_stride), part)?;
-                // Pairs are loaded and stored at once.
-                for (name, address, stride) in
-                    [("qkv", self.qkv.address(), self.stride), ("y", self.y.address(), self.y_stride)]
-                {
-                    contract::multiple_of(m, name, (address, "its address"), 8u32)?;
-                    contract::multiple_of(m, "stride", stride, 2u32)?;
-                }
-                Ok(())
+                $crate::attention::prefill::check(Self::META, &$crate::attention::prefill::Seen {
+                    qkv: self.qkv,
+                    columns: self.columns,
+                    tiles: self.tiles,
+                    sinks: self.sinks,
+                    y: self.y,
+                    count: self.count,
+                    strides: (self.stride, self.y_stride),
+                    layer: &self.layer,
+                })
             }
         }
     )* };
 }
+pub(super) use entries;
+
+/// What the contract of every entry point looks at.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) struct Seen<'a> {
+    pub qkv: &'a DeviceSlice<f32>,
+    pub columns: &'a DeviceSlice<Column>,
+    pub tiles: &'a DeviceSlice<QueryTile>,
+    pub sinks: &'a DeviceSlice<f32>,
+    pub y: &'a DeviceSlice<f32>,
+    pub count: u32,
+    pub strides: (u32, u32),
+    pub layer: &'a Layer,
+}
+
+/// The contract of every entry point.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) fn check(m: &'static KernelMeta, given: &Seen<'_>) -> Result<(), ContractError> {
+    let (l, (stride, y_stride)) = (given.layer, given.strides);
+    layer::check(m, l, None)?;
+    layer::check_sinks(m, l, given.sinks)?;
+    contract::within(m, "count", given.count, 1u32, i32::MAX)?;
+    contract::within(m, "tiles", given.tiles.len(), 1u32, i32::MAX)?;
+    let n = given.count as usize;
+    contract::exactly(m, "columns", given.columns.len(), (n, "count"))?;
+    let part = (u64::from(l.q_heads) * u64::from(l.head_dim), "q_heads * head_dim");
+    state::check_strided(m, "qkv", given.qkv.len(), (n, stride), part)?;
+    state::check_strided(m, "y", given.y.len(), (n, y_stride), part)?;
+    // Pairs are loaded and stored at once.
+    for (name, address, stride) in [("qkv", given.qkv.address(), stride), ("y", given.y.address(), y_stride)] {
+        contract::multiple_of(m, name, (address, "its address"), 8u32)?;
+        contract::multiple_of(m, "stride", stride, 2u32)?;
+    }
+    Ok(())
+}
 
 entries! {
+    (THREADS, 2, "prefill", Out, |layer: &Layer| layer.q_heads);
     /// Attention of a prompt over f16 caches: on tensor cores from sm_80 on.
     attn_prefill_f16 AttnPrefillF16 = flash::<f16>;
     /// Attention of a prompt over f32 caches.
@@ -274,6 +307,34 @@ entries! {
     /// Attention of a prompt over int8 caches: on tensor cores from sm_80 on.
     attn_prefill_q8 AttnPrefillQ8 = flash::<Q8>;
 }
+
+/// `launch_for! { (arguments, launcher, programmatic) kv => f16, f32, int8 }` launches the kernel for the type of cache.
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! launch_for {
+    (($given:expr, $on:expr, $programmatic:expr) $kv:expr => $F16:ident, $F32:ident, $Int8:ident) => {{
+        let $crate::attention::prefill::PrefillArguments { qkv, columns, tiles, sinks, y, strides, layer } = $given;
+        let (count, (stride, y_stride)) = (columns.len() as u32, strides);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match $kv {
+                KvType::F16 => {
+                    let kernel = $F16 { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
+                    $on.launch_programmatic(kernel, $programmatic)
+                }
+                KvType::F32 => {
+                    let kernel = $F32 { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
+                    $on.launch_programmatic(kernel, $programmatic)
+                }
+                KvType::Int8 => {
+                    let kernel = $Int8 { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
+                    $on.launch_programmatic(kernel, $programmatic)
+                }
+            }
+        }
+    }};
+}
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) use launch_for;
 
 /// The arguments of the kernel for any type of cache.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -305,20 +366,7 @@ impl PrefillArguments<'_> {
     /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to and the columns that tiles name; and with
     /// `programmatic` as for [`Programmatic::new`](warpsmith_device::Programmatic::new).
     pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, programmatic: bool) -> Result<(), L::Error> {
-        let PrefillArguments { qkv, columns, tiles, sinks, y, strides: (stride, y_stride), layer } = self;
-        let count = columns.len() as u32;
-        macro_rules! launch {
-            ($Kernel:ident) => {{
-                let kernel = $Kernel { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
-                // SAFETY: the caller's promise.
-                unsafe { on.launch_programmatic(kernel, programmatic) }
-            }};
-        }
-        match kv {
-            KvType::F16 => launch!(AttnPrefillF16),
-            KvType::F32 => launch!(AttnPrefillF32),
-            KvType::Int8 => launch!(AttnPrefillQ8),
-        }
+        launch_for! { (self, on, programmatic) kv => AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8 }
     }
 }
 

@@ -16,7 +16,10 @@
 //! weights to a relative 2^-22, or 2^-40 of the one that they are relative to. The rest of a result's error is that of sums in
 //! f32, which a product of tensor cores cuts off where others round: [`step`](super::step) has the bound.
 
-use super::step::memory::{FROM, Memory, WARPS};
+use super::step::{
+    memory::{FROM, Memory, WARPS},
+    partial::Share,
+};
 use crate::{
     head::{Held, magnitude},
     kv::cached::{Cached, Rows},
@@ -33,19 +36,16 @@ use warpsmith_device::{
 };
 
 /// Positions of a tile.
-const TILE: u32 = GROUP;
+pub const TILE: u32 = GROUP;
 /// Weights are relative to a score this many powers of two below the largest, which is as large as f16 holds them with room to
 /// round.
 const LIFT: f32 = 15.0;
 
 /// Query heads of a warp.
-const HEADS: usize = 8;
-/// Elements of the largest head: the registers of a thread hold no more results beside keys, values and queries.
-pub const MOST: usize = 128;
-
+pub const HEADS: usize = super::step::HEADS as usize;
 /// Elements that there is room for in a query.
 #[inline(always)]
-const fn width(dim: usize) -> usize {
+pub const fn width(dim: usize) -> usize {
     if dim <= 64 { 64 } else { 128 }
 }
 
@@ -59,7 +59,7 @@ fn split(a: f32, b: f32) -> (u32, u32) {
 
 /// 2^`n`, of which the biased exponent is given: within 1 to 254.
 #[inline(always)]
-fn power(biased: u32) -> f32 {
+pub fn power(biased: u32) -> f32 {
     f32::from_bits(biased << 23)
 }
 
@@ -76,12 +76,29 @@ fn word(head: usize, w: usize, width: usize) -> usize {
     head * width + (2 * w ^ (head % 2 * 4))
 }
 
+/// Queries as factors, in shared memory.
+#[derive(Clone, Copy)]
+pub struct Factors {
+    /// Two words for each two elements, a head after the other.
+    pub words: Shared<u32>,
+    /// Of each head: what its scores are scaled by.
+    pub scales: Shared<f32>,
+}
+
+impl Factors {
+    /// Those of a step's block.
+    #[inline(always)]
+    pub fn of(memory: &Memory) -> Factors {
+        // SAFETY: words are as large as f32.
+        Factors { words: unsafe { memory.queries.cast() }, scales: memory.totals }
+    }
+}
+
 /// A warp makes factors of query `head`.
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn keep<const N: usize>(memory: &Memory, head: usize, query: &Held<N>) {
-    let words = memory.queries.cast::<u32>();
+pub unsafe fn keep<const N: usize>(factors: &Factors, head: usize, query: &Held<N>) {
     let mut largest = 0;
     static_for!(j in 0..N => {
         largest = largest.max(magnitude(query[j][0])).max(magnitude(query[j][1]));
@@ -91,10 +108,10 @@ pub unsafe fn keep<const N: usize>(memory: &Memory, head: usize, query: &Held<N>
     let scale = power(268 - e);
     static_for!(j in 0..N => {
         let (first, second) = split(query[j][0] * scale, query[j][1] * scale);
-        words.set2(word(head, 32 * j + lane(), 64 * N), U32x2([first, second]));
+        factors.words.set2(word(head, 32 * j + lane(), 64 * N), U32x2([first, second]));
     });
     if lane() == 0 {
-        memory.totals.set(head, power(e - 14));
+        factors.scales.set(head, power(e - 14));
     }
 }
 
@@ -108,8 +125,7 @@ pub unsafe fn part<T: Cached>(
     memory: &Memory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
-    let sharing = if group > HEADS as u32 { WARPS / 2 } else { WARPS } as u32;
-    let place = Place { group, sharing, from, to };
+    let place = Place { group, sharing: sharing(group), from, to };
     // The same choice in every thread.
     match dim {
         64 => tiles::<T, 64, 2, 1>(&place, rows, memory, put),
@@ -120,14 +136,20 @@ pub unsafe fn part<T: Cached>(
     }
 }
 
+/// Warps that share the query heads of a key head: half of a block's where there are more than a warp has.
+#[inline(always)]
+pub const fn sharing(group: u32) -> u32 {
+    if group > HEADS as u32 { WARPS as u32 / 2 } else { WARPS as u32 }
+}
+
 /// The block's positions, and how its queries are spread over warps.
 #[derive(Clone, Copy)]
-struct Place {
-    group: u32,
+pub struct Place {
+    pub group: u32,
     /// Warps that share query heads: a power of two. The others have those from the ninth on.
-    sharing: u32,
-    from: u32,
-    to: u32,
+    pub sharing: u32,
+    pub from: u32,
+    pub to: u32,
 }
 
 impl Place {
@@ -178,10 +200,11 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
         let (rows, base) = ((&keys, &values), p.first() + turn * TILE);
         // Heads of 64 and 128 elements have code of its own for pages: of few positions, as most warps have, a lookup is a notable part.
         let one_code = DIM != 64 && DIM != 128;
+        let from = || memory.ticket.get(FROM);
         let state = if one_code || !T::NARROW && keys.paged() {
-            sweep::<T, true, DIM, STEPS, CHUNKS>(p, rows, memory, head, base)
+            sweep::<T, true, DIM, STEPS, CHUNKS>(p, rows, (&Factors::of(memory), head), base, from)
         } else {
-            sweep::<T, false, DIM, STEPS, CHUNKS>(p, rows, memory, head, base)
+            sweep::<T, false, DIM, STEPS, CHUNKS>(p, rows, (&Factors::of(memory), head), base, from)
         };
         if t == 0 {
             memory.states.set2(2 * (warp * HEADS + g), F32x2([state.top, state.sum]));
@@ -204,14 +227,32 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
     merge::<T, DIM, CHUNKS>(p, memory, put);
 }
 
-/// A pair of heads of the warps with a tile, with what they come to.
-struct Pair {
+/// What partial results of a head come to, of which there are `N` times `K` elements here: one after the other is added, in order.
+#[derive(Clone, Copy)]
+pub struct Gathered<const N: usize, const K: usize> {
     /// The largest of what weights are relative to.
-    most: [f32; 2],
-    /// The sums of weights.
-    sum: [f32; 2],
-    /// Four elements of each head.
-    value: [[f32; 4]; 2],
+    pub most: f32,
+    /// The sum of weights.
+    pub sum: f32,
+    pub values: [[f32; K]; N],
+}
+
+impl<const N: usize, const K: usize> Gathered<N, K> {
+    /// What no result comes to.
+    pub const NONE: Self = Gathered { most: f32::MIN, sum: 0.0, values: [[0.0; K]; N] };
+
+    /// Adds a result whose weights are relative to `top` and have this sum, and whose values are in `units` of this.
+    #[inline(always)]
+    pub fn add(&mut self, (top, sum): (f32, f32), units: f32, value: impl Fn(usize, usize) -> f32) {
+        let (share, most) = Share::of(self.most, top);
+        (self.most, self.sum) = (most, share.add(self.sum, sum));
+        let share = Share { share: share.share * units, ..share };
+        for n in 0..N {
+            for k in 0..K {
+                self.values[n][k] = share.add(self.values[n][k], value(n, k));
+            }
+        }
+    }
 }
 
 /// The results of the warps as one, four elements of two heads a thread.
@@ -231,75 +272,60 @@ unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
         let states = memory.states.from(2 * (warp * HEADS + 2 * t));
         let units = memory.units.from(warp);
         let values = memory.values.from(4 * (((warp * CHUNKS + c) * 4 + 2 * half) * 32 + slot(g, t)));
-        let mut all = Pair { most: [f32::MIN; 2], sum: [0.0; 2], value: [[0.0; 4]; 2] };
+        let mut all = [Gathered::NONE; 2];
         let active = p.active();
-        let mut w = 0;
-        while w < active {
-            no_unroll();
-            let [a, _, b, _] = states.get4(2 * HEADS * w as usize).0;
-            all.most = [math::max(all.most[0], a), math::max(all.most[1], b)];
-            w += 1;
-        }
         // Four at a time, whose loads are under way together: that many have a tile of a part that is full.
         let mut w = 0;
         while w + 4 <= active {
             no_unroll();
             static_for!(i in 0..4 => {
-                all.add::<T>(states.from(2 * HEADS * i), units.from(i), values.from(CHUNKS * 512 * i), w as usize, CHUNKS);
+                add_warp::<T>(&mut all, (states.from(2 * HEADS * i), units.from(i), values.from(CHUNKS * 512 * i)), w as usize, CHUNKS);
             });
             w += 4;
         }
         while w < active {
             no_unroll();
-            all.add::<T>(states, units, values, w as usize, CHUNKS);
+            add_warp::<T>(&mut all, (states, units, values), w as usize, CHUNKS);
             w += 1;
         }
-        put(2 * pair, d, all.value[0], all.most[0], all.sum[0]);
+        put(2 * pair, d, all[0].values[0], all[0].most, all[0].sum);
         if second {
-            put(2 * pair + 1, d, all.value[1], all.most[1], all.sum[1]);
+            put(2 * pair + 1, d, all[1].values[0], all[1].most, all[1].sum);
         }
     }
 }
 
-impl Pair {
-    /// Adds what warp `w` found.
-    #[inline(always)]
-    unsafe fn add<T: Cached>(
-        &mut self,
-        states: Shared<f32>,
-        units: Shared<f32>,
-        values: Shared<f32>,
-        w: usize,
-        chunks: usize,
-    ) {
-        // SAFETY: the warp had a tile, and stored all three before the barrier.
-        let (state, first, second) = unsafe {
-            let at = chunks * 512 * w;
-            (states.get4(2 * HEADS * w).0, values.get4(at).0, values.get4(at + 128).0)
-        };
-        let unit = if T::SCALED { unsafe { units.get(w) } } else { 1.0 };
-        for e in 0..2 {
-            let share = math::exp2_approx_ftz(state[2 * e] - self.most[e]);
-            self.sum[e] = math::fma(share, state[2 * e + 1], self.sum[e]);
-            let share = if T::SCALED { share * unit } else { share };
-            let v = [first[e], first[2 + e], second[e], second[2 + e]];
-            for i in 0..4 {
-                self.value[e][i] = math::fma(share, v[i], self.value[e][i]);
-            }
-        }
+/// Adds what warp `w` found of two heads.
+#[inline(always)]
+unsafe fn add_warp<T: Cached>(
+    all: &mut [Gathered<1, 4>; 2],
+    (states, units, values): (Shared<f32>, Shared<f32>, Shared<f32>),
+    w: usize,
+    chunks: usize,
+) {
+    // SAFETY: the warp had a tile, and stored all three before the barrier.
+    let (state, first, second) = unsafe {
+        let at = chunks * 512 * w;
+        (states.get4(2 * HEADS * w).0, values.get4(at).0, values.get4(at + 128).0)
+    };
+    // SAFETY: as above.
+    let units = if T::SCALED { unsafe { units.get(w) } } else { 1.0 };
+    for e in 0..2 {
+        let v = [first[e], first[2 + e], second[e], second[2 + e]];
+        all[e].add((state[2 * e], state[2 * e + 1]), units, |_, i| v[i]);
     }
 }
 
 /// What a warp knows after its tiles, in a lane of `g = lane / 4` and `t = lane % 4`.
-struct State<const CHUNKS: usize> {
+pub struct State<const CHUNKS: usize> {
     /// What the weights of head `g` are relative to.
-    top: f32,
+    pub top: f32,
     /// Their sum.
-    sum: f32,
+    pub sum: f32,
     /// The biased exponent of what the scales of values are relative to.
-    unit: u32,
+    pub unit: u32,
     /// The weighted values: of each 64 elements, elements `8 g ..` in pairs, each for heads `2 t` and `2 t + 1`.
-    out: [[[f32; 4]; 4]; CHUNKS],
+    pub out: [[[f32; 4]; 4]; CHUNKS],
 }
 
 impl<const CHUNKS: usize> State<CHUNKS> {
@@ -348,22 +374,22 @@ impl<const CHUNKS: usize> State<CHUNKS> {
     }
 }
 
-/// Every `sharing`th tile from position `base` on, which is below `p.to`, for query `head` and the other lanes' ones.
+/// Every `sharing`th tile from position `base` on, which is below `p.to`, for query `head` and the other lanes' ones. `from` gives
+/// `p.from` once more.
 #[device]
-unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
+pub unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
     p: &Place,
     (keys, values): (&Rows, &Rows),
-    memory: &Memory,
-    head: usize,
+    (factors, head): (&Factors, usize),
     mut base: u32,
+    from: impl Fn() -> u32,
 ) -> State<CHUNKS> {
     let mut state = State { top: f32::MIN, sum: 0.0, unit: 0, out: [[[0.0; 4]; 4]; CHUNKS] };
     let (g, t) = (lane() as u32 / 4, lane() as u32 % 4);
-    let words = memory.queries.cast::<u32>();
     // Scores are kept in powers of two.
-    let scale = memory.totals.get(head) * (core::f32::consts::LOG2_E / math::sqrt(DIM as f32));
+    let scale = factors.scales.get(head) * (core::f32::consts::LOG2_E / math::sqrt(DIM as f32));
     // With the rest of an address constant.
-    let query = |half: usize| words.from(word(head, 4 * t as usize + 2 * half, width(DIM)));
+    let query = |half: usize| factors.words.from(word(head, 4 * t as usize + 2 * half, width(DIM)));
     let queries = [query(0), query(1)];
     let (first, step) = (base, p.sharing * TILE);
     loop {
@@ -388,7 +414,7 @@ unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usi
             }
             raw
         };
-        let factors = |s: usize| [queries[0].get4(32 * s).0, queries[1].get4(32 * s).0];
+        let query = |s: usize| [queries[0].get4(32 * s).0, queries[1].get4(32 * s).0];
         let row = |half: usize| row_of(keys, 8 * half as u32 + g) + 8 * t as u64 * T::BYTES;
         let (rows, mut raw_keys) = ([row(0), row(1)], [[T::NONE; STEPS]; 2]);
         for half in 0..2 {
@@ -400,7 +426,7 @@ unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usi
         raw_values[0] = value(0);
         let mut sums = [[0.0f32; 4]; 2];
         for s in 0..STEPS {
-            let q = factors(s);
+            let q = query(s);
             add::<T>(&mut sums[0], q, raw_keys[0][s]);
             add::<T>(&mut sums[1], q, raw_keys[1][s]);
         }
@@ -422,7 +448,7 @@ unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usi
         }
         if T::NARROW && base == first {
             // Asked for again: where layers are one launch, no register is left for it.
-            let from = memory.ticket.get(FROM);
+            let from = from();
             for i in 0..4 {
                 scores[i] = if base + own[i] < from { f32::NEG_INFINITY } else { scores[i] };
             }

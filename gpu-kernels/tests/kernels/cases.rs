@@ -60,6 +60,7 @@ tests! {
     attention_steps: Subject::AttentionStep(_),
     attention: Subject::AttentionThree | Subject::Attention { .. },
     prompts: Subject::AttentionPrefill(_),
+    exact_prompts: Subject::AttentionPrompt(_),
     experts: Subject::Route | Subject::GroupExperts | Subject::CombineExperts,
     delta_nets: Subject::DeltaConv | Subject::DeltaRule | Subject::GateHeads,
     collectives: Subject::Collective | Subject::Exchange,

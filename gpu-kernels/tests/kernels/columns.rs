@@ -2,7 +2,7 @@
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
 use gpu_kernels::attention::prefill::{PrefillArguments, QueryTile, tensor_bound};
-use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, step};
+use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, prompt, step};
 use gpu_kernels::cases::{StepArgs, attend};
 use gpu_kernels::gemv::quant_format::NONE;
 use gpu_kernels::kv::KvType;
@@ -135,8 +135,8 @@ impl Bench {
         rows_of(&gpu.read(&y))
     }
 
-    /// The same by the kernel for prompts.
-    pub fn prefill(&mut self, columns: &[Column], tiles: &[QueryTile], kv: KvType) -> Vec<Vec<u32>> {
+    /// The same by the kernel for prompts, which rounds or else has the bits of single steps.
+    pub fn prefill(&mut self, columns: &[Column], tiles: &[QueryTile], kv: KvType, rounds: bool) -> Vec<Vec<u32>> {
         let layer = Layer { window: self.window, ..layer(0) };
         let (mut qkv, gpu) = (self.inputs(columns), &mut self.gpu);
         let (columns, tiles) = (&gpu.upload(columns), &gpu.upload(tiles));
@@ -158,7 +158,7 @@ impl Bench {
             layer,
         };
         // SAFETY: as for the store.
-        unsafe { attend.launch(gpu, kv, false) }.unwrap();
+        unsafe { if rounds { attend.launch(gpu, kv, false) } else { prompt::launch(attend, gpu, kv, false) } }.unwrap();
         rows_of(&gpu.read(&y))
     }
 }

@@ -11,6 +11,7 @@ mod columns;
 mod cost;
 mod delta;
 mod embed;
+mod exact_prompts;
 mod gemv;
 mod half;
 mod int8;

@@ -12,7 +12,11 @@ const HEAD_DIM: u32 = 64;
 
 /// Runs a part of each sequence in one launch: the last column of each part behind all others, and columns of no sequence between.
 /// The outputs of each part, in the order of its positions.
-fn step<T: Element>(bench: &mut Bench, parts: &[(&Sequence<T>, Range<usize>)], kv: KvType) -> Vec<Vec<Vec<u32>>> {
+fn step<T: Element>(
+    bench: &mut Bench,
+    parts: &[(&Sequence<T>, Range<usize>)],
+    (kv, rounds): (KvType, bool),
+) -> Vec<Vec<Vec<u32>>> {
     let others: usize = parts.iter().map(|(_, range)| range.len() - 1).sum();
     const BETWEEN: usize = 3;
     let (mut columns, mut tiles) = (Vec::new(), Vec::new());
@@ -27,7 +31,7 @@ fn step<T: Element>(bench: &mut Bench, parts: &[(&Sequence<T>, Range<usize>)], k
     // The order of tiles is the caller's, and some may have no columns.
     let mut in_order: Vec<QueryTile> = tiles.iter().rev().flatten().copied().collect();
     in_order.insert(1, QueryTile::default());
-    let y = bench.prefill(&columns, &in_order, kv);
+    let y = bench.prefill(&columns, &in_order, kv, rounds);
     for between in &y[others..others + BETWEEN] {
         assert!(between.iter().all(|v| f32::from_bits(*v).is_nan()), "{kv}: a column of no sequence");
     }
@@ -38,12 +42,12 @@ fn step<T: Element>(bench: &mut Bench, parts: &[(&Sequence<T>, Range<usize>)], k
 /// Pieces of a prompt, the last of which is more than a block.
 const PIECES: [&[usize]; 3] = [&[0, 1, 6, 17, 150], &[0, 63, 64, 80, 150], &[0, 50, 100, 149, 150]];
 
-fn nothing_depends_on_tiles<T: Element>(kv: KvType) {
+fn nothing_depends_on_tiles<T: Element>((kv, rounds): (KvType, bool)) {
     let mut bench = Bench::new();
     for window in [0, 23, 70] {
         bench.window = window;
         let whole = Sequence::<T>::new(&bench.gpu, POSITIONS);
-        let want = step(&mut bench, &[(&whole, 0..POSITIONS)], kv).remove(0);
+        let want = step(&mut bench, &[(&whole, 0..POSITIONS)], (kv, rounds)).remove(0);
         for page in [16, 48] {
             let [mut a, mut c] = [POSITIONS, POSITIONS + 9].map(|n| Sequence::<T>::in_pages(&bench.gpu, n, page));
             let b = Sequence::<T>::new(&bench.gpu, POSITIONS + 30);
@@ -54,7 +58,7 @@ fn nothing_depends_on_tiles<T: Element>(kv: KvType) {
                     let from = if window == 0 { 0 } else { (range.start + 1).saturating_sub(window as usize) };
                     sequence.lay(&bench.gpu, page, from);
                 }
-                let got = step(&mut bench, &[(&a, ra.clone()), (&b, rb.clone()), (&c, rc.clone())], kv);
+                let got = step(&mut bench, &[(&a, ra.clone()), (&b, rb.clone()), (&c, rc.clone())], (kv, rounds));
                 for (got, range) in got.iter().zip([ra, rb, rc]) {
                     assert!(*got == want[range.clone()], "{kv}: {range:?}, window {window}, pages of {page}");
                 }
@@ -65,12 +69,19 @@ fn nothing_depends_on_tiles<T: Element>(kv: KvType) {
 
 #[test]
 fn nothing_depends_on_tiles_f16() {
-    nothing_depends_on_tiles::<f16>(KvType::F16);
+    nothing_depends_on_tiles::<f16>((KvType::F16, true));
 }
 
 #[test]
 fn nothing_depends_on_tiles_f32() {
-    nothing_depends_on_tiles::<f32>(KvType::F32);
+    nothing_depends_on_tiles::<f32>((KvType::F32, true));
+}
+
+/// Those with the bits of single steps, over caches of every type.
+#[test]
+fn nothing_depends_on_tiles_exactly() {
+    nothing_depends_on_tiles::<f16>((KvType::F16, false));
+    nothing_depends_on_tiles::<i8>((KvType::Int8, false));
 }
 
 /// Weights over int8 caches are rounded by the scales of the tile's keys, and so it is cut alike here.
@@ -86,8 +97,8 @@ fn nothing_depends_on_pages_int8() {
         for range in PIECES[1].windows(2).map(|cut| cut[0]..cut[1]) {
             let from = if window == 0 { 0 } else { (range.start + 1).saturating_sub(window as usize) };
             in_pages.lay(&bench.gpu, 16, from);
-            let want = step(&mut bench, &[(&whole, range.clone())], kv);
-            let got = step(&mut bench, &[(&in_pages, range.clone())], kv);
+            let want = step(&mut bench, &[(&whole, range.clone())], (kv, true));
+            let got = step(&mut bench, &[(&in_pages, range.clone())], (kv, true));
             assert!(want == got, "{range:?}, window {window}");
         }
     }

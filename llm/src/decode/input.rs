@@ -19,6 +19,8 @@ pub(super) struct Choice {
     pub sm: u32,
     /// Launches begin while those before them end.
     pub programmatic: bool,
+    /// Prompts attend with queries and weights rounded to f16.
+    pub rounded: bool,
 }
 
 impl Choice {

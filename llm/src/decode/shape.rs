@@ -17,7 +17,7 @@ pub(super) struct Shape {
     pub tokens: usize,
     /// Several columns may be of one sequence: all keys and values are stored before any column attends.
     pub shared: bool,
-    /// Tiles of columns that attend by the kernel for prompts; 0: all attend as single steps do.
+    /// Tiles of columns that attend by a kernel for prompts; 0: all attend by that of single steps.
     pub tiles: usize,
     /// Where there are tiles: so many columns attend as single steps, the last, but for those that are in tiles.
     pub steps: usize,

@@ -26,7 +26,7 @@ use super::together::{Member, Shares, Stage, StepLauncher};
 use super::weights::{LayerWeights, Norm, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
-use gpu_kernels::attention::{capped::CappedArguments, prefill::PrefillArguments, step::StepArguments};
+use gpu_kernels::attention::{capped::CappedArguments, prefill::PrefillArguments, prompt, step::StepArguments};
 use gpu_kernels::elementwise::Softcap;
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
@@ -362,8 +362,15 @@ impl Step<'_> {
         let (columns, tiles) = (&columns[..self.shape.columns], &tiles[..self.shape.tiles]);
         let strides = (sizes.qkv as u32, sizes.attended as u32);
         let attend = PrefillArguments { qkv, columns, tiles, sinks: sinks(weights), y: attended, strides, layer };
+        let (kv, programmatic) = (self.shape.kv, self.choice.programmatic);
         // SAFETY: the caller's promise.
-        unsafe { attend.launch(on, self.shape.kv, self.choice.programmatic) }
+        unsafe {
+            if self.choice.rounded {
+                attend.launch(on, kv, programmatic)
+            } else {
+                prompt::launch(attend, on, kv, programmatic)
+            }
+        }
     }
 
     /// The logits of the columns that get any, and their tokens.

@@ -5,17 +5,19 @@
 //! of what is issued is what a block does once, and [`once`] says how much that may be. A prompt's loop over keys has to leave tensor cores [`RATE`] of their time at least: an
 //! `HMMA.16816` is 16 * 8 * 16 multiply-adds, of which a multiprocessor does 2048 a clock and one of its four parts 512, so it
 //! takes 4 clocks, in which that part issues 4 instructions. A loop of `s` issue slots, `h` of them matrix products, leaves
-//! tensor cores the share `4 h / s` at most, or less if another pipe is busy for longer.
+//! tensor cores the share `4 h / s` at most, or less if another pipe is busy for longer. A prompt with the bits of single steps puts
+//! its results together as often as they do, and may issue [`EXACT`] for each multiply-add.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use warpsmith_driver_api::software::LaunchProfile;
-use warpsmith_host::gpu_kernels::attention::cases::{prefill_kernel, step_kernel};
+use warpsmith_host::gpu_kernels::attention::cases::{prefill_kernel, prompt_kernel, step_kernel};
 use warpsmith_host::gpu_kernels::attention::{prefill, step};
 use warpsmith_host::gpu_kernels::cases::{Case, Measured, Subject};
 use warpsmith_host::gpu_kernels::kv::KvType;
 use warpsmith_host::gpu_kernels::list::listed;
+use warpsmith_host::gpu_kernels::state::GROUP;
 
 use super::families::TRAFFIC;
 use super::known::Miss;
@@ -42,6 +44,8 @@ const fn once(kv: KvType) -> f64 {
 }
 /// Share of the time in which tensor cores are busy, at least.
 const RATE: f64 = 0.60;
+/// Issue slots of a lane for a multiply-add of a prompt with the bits of single steps, at most.
+const EXACT: f64 = 0.5;
 /// Lengths of caches that steps are run over.
 const LENGTHS: [usize; 2] = [1000, 4096];
 /// Heads of prompts that are run, and their tokens.
@@ -55,6 +59,8 @@ pub enum Run {
     Step(KvType, usize),
     /// [`TOKENS`] tokens from the first on, with heads of so many elements.
     Prompt(KvType, usize),
+    /// The same with the bits of single steps.
+    Exact(KvType, usize),
 }
 
 impl Run {
@@ -67,7 +73,8 @@ impl Run {
         };
         let steps = KvType::ALL.into_iter().flat_map(|kv| LENGTHS.map(|n| Run::Step(kv, n)));
         let prompts = KvType::ALL.into_iter().flat_map(|kv| DIMS.map(|dim| Run::Prompt(kv, dim)));
-        let all = steps.chain(prompts).filter(held);
+        let exact = KvType::ALL.into_iter().flat_map(|kv| DIMS.map(|dim| Run::Exact(kv, dim)));
+        let all = steps.chain(prompts).chain(exact).filter(held);
         let named = |r: &Run, f: &str| r.family().contains(&f.to_lowercase()) || r.kernel().contains(f);
         all.filter(|r| filter.is_none_or(|f| named(r, f))).collect()
     }
@@ -76,7 +83,7 @@ impl Run {
     pub fn family(self) -> &'static str {
         match self {
             Run::Step(..) => "attention",
-            Run::Prompt(..) => "prefill",
+            Run::Prompt(..) | Run::Exact(..) => "prefill",
         }
     }
 
@@ -85,6 +92,7 @@ impl Run {
         let meta = match self {
             Run::Step(kv, _) => step_kernel(kv),
             Run::Prompt(kv, _) => prefill_kernel(kv),
+            Run::Exact(kv, _) => prompt_kernel(kv),
         };
         meta.name.to_owned()
     }
@@ -94,6 +102,7 @@ impl Run {
         match self {
             Run::Step(..) => [32, 8, 128],
             Run::Prompt(_, dim) => [2, 1, dim],
+            Run::Exact(_, dim) => [4, 1, dim],
         }
     }
 
@@ -102,7 +111,7 @@ impl Run {
         let [q_heads, kv_heads, dim] = self.heads();
         let n = match self {
             Run::Step(_, n) => n,
-            Run::Prompt(..) => TOKENS,
+            Run::Prompt(..) | Run::Exact(..) => TOKENS,
         };
         format!("{q_heads}/{kv_heads} x {dim}, {n}")
     }
@@ -117,11 +126,13 @@ impl Run {
                 (Subject::AttentionStep(kv), place)
             }
             Run::Prompt(kv, _) => (Subject::AttentionPrefill(kv), format!("columns={TOKENS},capacity={TOKENS}")),
+            Run::Exact(kv, _) => (Subject::AttentionPrompt(kv), format!("columns={TOKENS},capacity={TOKENS}")),
         };
         subject.parse(&format!("{heads},{sizes}")).map_err(|e| Failure::new(Kind::Operation, e))
     }
 
-    /// Bytes of keys and values that have to be read: by a step once for each key head, by a prompt once for each block.
+    /// Bytes of keys and values that have to be read: by a step once for each key head, by a prompt once for each block, or for each
+    /// warp, of which two columns share all groups of positions but those that one of them does not attend to as a whole.
     pub fn needed(self) -> u64 {
         let [q_heads, kv_heads, dim] = self.heads();
         let row = |kv: KvType| dim * kv.bytes() + kv.scale_bytes();
@@ -132,6 +143,13 @@ impl Run {
                 let positions: usize = (1..=TOKENS.div_ceil(rows)).map(|b| TOKENS.min(b * rows)).sum();
                 2 * q_heads * positions * row(kv)
             }
+            Run::Exact(kv, _) => {
+                let group = GROUP as usize;
+                // The last group is that of both, and neither has it whole.
+                let of_two = |end: usize| ((end - 1) / group + 2) * group;
+                let positions: usize = (1..=TOKENS / 2).map(|pair| of_two(2 * pair)).sum();
+                2 * kv_heads * positions * row(kv)
+            }
         };
         bytes as u64
     }
@@ -141,7 +159,7 @@ impl Run {
         let budget = match self {
             Run::Step(_, n) if n > WHOLE => SLOTS,
             Run::Step(kv, _) => once(kv),
-            Run::Prompt(..) => return None,
+            Run::Prompt(..) | Run::Exact(..) => return None,
         };
         let text = || format!("{slots:.2} issue slots a byte of keys and values, budget {budget}");
         (slots > budget).then(|| Miss::larger("slots a byte", slots, text()))
@@ -154,7 +172,7 @@ impl Run {
                 let kv_heads = self.heads()[1] as u32;
                 u64::from(kv_heads * step::parts(n as u32, step::splits(kv_heads)).0)
             }
-            Run::Prompt(..) => launch.launch.grid.iter().map(|n| u64::from(*n)).product(),
+            Run::Prompt(..) | Run::Exact(..) => launch.launch.grid.iter().map(|n| u64::from(*n)).product(),
         }
     }
 }
@@ -243,6 +261,18 @@ impl Cost {
                 // With few positions the loop over them may not be the one that takes most.
                 if n > WHOLE || self.weighed.slots.hot.as_ref().is_some_and(|h| h.work.holds_codes) {
                     all.extend(self.weighed.exposed());
+                }
+            }
+            Run::Exact(_, dim) => {
+                let [q_heads, ..] = self.run.heads();
+                let products = (2 * q_heads * dim * TOKENS * (TOKENS + 1) / 2) as f64;
+                let slots = 32.0 * self.weighed.slots.kernel / products;
+                if slots > EXACT {
+                    let text = format!(
+                        "{slots:.3} issue slots a multiply-add, budget {EXACT}; {} binds its loop",
+                        self.binding()
+                    );
+                    all.push(Miss::larger("slots a multiply-add", slots, text));
                 }
             }
             Run::Prompt(..) => {

@@ -284,7 +284,7 @@ impl std::fmt::Display for Report {
         } else if tokens >= LONG_PROMPT {
             writeln!(
                 f,
-                "it attended as single steps do, with their bits; --fast-prefill takes the kernel for prompts, on tensor cores"
+                "it attended with the bits of single steps; with --fast-prefill queries and weights are rounded to f16, which is faster"
             )?;
         }
         let Rate { seconds, tokens_per_second, .. } = self.generation;

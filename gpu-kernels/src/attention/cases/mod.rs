@@ -9,5 +9,5 @@ mod step;
 pub use cache::attend;
 pub use capped::Capped;
 pub use decode::{InOne, InThree};
-pub use prefill::{Prompts, kernel as prefill_kernel};
+pub use prefill::{ExactPrompts, Prompts, exact_kernel as prompt_kernel, kernel as prefill_kernel};
 pub use step::{ColumnStores, StepArgs, Steps, Work, kernel as step_kernel};

@@ -2,7 +2,9 @@
 
 use super::cache::{Cache, Stored, attend, column, sinks};
 use crate::attention::prefill::{PrefillArguments, QueryTile, tensor_bound};
-use crate::attention::{AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8};
+use crate::attention::{
+    AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, AttnPromptF16, AttnPromptF32, AttnPromptQ8, prompt, step::step_bound,
+};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close};
 use crate::kv::KvType;
 use crate::layer::{Layer, SINKS};
@@ -49,7 +51,69 @@ impl Operation for Prompts {
     }
 
     fn run<B: Bench>(kv: KvType, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        prompt(shape, bench, rng, kv)
+        run(shape, bench, rng, kv, Form::Rounded)
+    }
+}
+
+/// Attention of a prompt with the bits of single steps, by the type of the cache.
+pub struct ExactPrompts;
+
+impl Operation for ExactPrompts {
+    type Variant = KvType;
+
+    fn kernels() -> Vec<Listed> {
+        let (measured, other) =
+            (Measured::By("prefill"), Measured::Not("takes what a step of a column takes, without tensor cores"));
+        vec![
+            Listed::new::<AttnPromptF16<'_>>(measured, measured),
+            Listed::new::<AttnPromptF32<'_>>(other, other),
+            Listed::new::<AttnPromptQ8<'_>>(measured, measured),
+        ]
+    }
+
+    fn variants() -> Vec<KvType> {
+        KvType::ALL.to_vec()
+    }
+
+    fn launches(kv: KvType) -> Vec<&'static str> {
+        vec![exact_kernel(kv).name]
+    }
+
+    fn sizes(_: KvType) -> NamedSizes {
+        SIZES
+    }
+
+    fn shapes(_: KvType) -> Vec<Vec<usize>> {
+        let mut all = prompt_shapes();
+        // Query heads that share a key head, of which a warp has several columns, or half of one; and several parts.
+        for group in [3, 4, 5, 8, 9, 16] {
+            all.push(vec![21, 2 * group, 2, 64, 0, 200, 70, group % 2]);
+        }
+        all.push(vec![40, 4, 1, 128, 100, 400, 300, 1]);
+        all
+    }
+
+    fn run<B: Bench>(kv: KvType, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
+        run(shape, bench, rng, kv, Form::Exact)
+    }
+}
+
+/// Which of the kernels of a prompt runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// That which rounds queries and weights to f16.
+    Rounded,
+    /// That with the bits of single steps.
+    Exact,
+}
+
+/// The kernel with the bits of single steps for a type of cache.
+#[must_use]
+pub fn exact_kernel(kv: KvType) -> &'static KernelMeta {
+    match kv {
+        KvType::F16 => AttnPromptF16::META,
+        KvType::F32 => AttnPromptF32::META,
+        KvType::Int8 => AttnPromptQ8::META,
     }
 }
 
@@ -106,17 +170,16 @@ fn prompt_shapes() -> Vec<Vec<usize>> {
 }
 
 /// Runs a prompt over caches of a type.
-fn prompt<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType) -> Outcome {
+fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType, form: Form) -> Outcome {
     match kv {
-        KvType::F16 => prompt_of::<B, f16>(shape, bench, rng, kv),
-        KvType::F32 => prompt_of::<B, f32>(shape, bench, rng, kv),
-        KvType::Int8 => prompt_of::<B, i8>(shape, bench, rng, kv),
+        KvType::F16 => run_over::<B, f16>(shape, bench, rng, (kv, form)),
+        KvType::F32 => run_over::<B, f32>(shape, bench, rng, (kv, form)),
+        KvType::Int8 => run_over::<B, i8>(shape, bench, rng, (kv, form)),
     }
 }
 
 /// A prompt: its sizes, and what it is made of.
 struct Prompt {
-    columns: usize,
     first: usize,
     capacity: usize,
     layer: Layer,
@@ -127,7 +190,12 @@ struct Prompt {
     sinks: Vec<f32>,
 }
 
-fn prompt_of<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType) -> Outcome {
+fn run_over<B: Bench, T: Stored>(
+    shape: &Shape<'_>,
+    bench: &mut B,
+    rng: &mut Rng,
+    (kv, form): (KvType, Form),
+) -> Outcome {
     let [n, q_heads, kv_heads, dim, window, capacity, first] =
         shape.sizes(["columns", "q_heads", "kv_heads", "head_dim", "window", "capacity", "position"])?;
     let sinks = sinks(rng, q_heads, shape.size("sinks")? != 0);
@@ -157,16 +225,21 @@ fn prompt_of<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rn
     let attend =
         PrefillArguments { qkv: &qkv, columns: &d_columns, tiles: &tiles, sinks: &d_sinks, y: &mut y, strides, layer };
     // SAFETY: the caches are buffers of this function, which nothing else touches meanwhile.
-    unsafe { attend.launch(bench, kv, false) }?;
+    unsafe {
+        match form {
+            Form::Rounded => attend.launch(bench, kv, false),
+            Form::Exact => prompt::launch(attend, bench, kv, false),
+        }
+    }?;
     let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
     let got = bench.read(&y)?;
-    let prompt = Prompt { columns: n, first, capacity, layer, stride, exact, x, sinks };
-    (0..prompt.columns).try_for_each(|c| prompt.compare(kv, c, &got[c * y_stride..][..y_stride], (&keys, &values)))
+    let prompt = Prompt { first, capacity, layer, stride, exact, x, sinks };
+    (0..n).try_for_each(|c| prompt.compare((kv, form), c, &got[c * y_stride..][..y_stride], (&keys, &values)))
 }
 
 impl Prompt {
     /// Compares a column's output with the definition.
-    fn compare(&self, kv: KvType, c: usize, y: &[f32], (keys, values): (&[f32], &[f32])) -> Outcome {
+    fn compare(&self, (kv, form): (KvType, Form), c: usize, y: &[f32], (keys, values): (&[f32], &[f32])) -> Outcome {
         let [q_heads, kv_heads, dim] =
             [self.layer.q_heads, self.layer.kv_heads, self.layer.head_dim].map(|n| n as usize);
         let (position, capacity) = (self.first + c, self.capacity);
@@ -188,9 +261,12 @@ impl Prompt {
             let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
             let size = |t: usize| (0..dim).map(|d| (q[d] * f64::from(keys[t * dim + d])).abs()).sum::<f64>();
             let reach = range.clone().map(size).fold(0.0f64, f64::max) / (dim as f64).sqrt();
-            let reach = if self.exact { 0.0 } else { reach };
             // Where there are tensor cores, all but f32 is multiplied on them; the plain form is far within that bound.
-            let bound = if kv == KvType::F32 { 3e-5 } else { tensor_bound(reach, range.len()) };
+            let bound = match form {
+                Form::Exact => step_bound(reach),
+                Form::Rounded if kv == KvType::F32 => 3e-5,
+                Form::Rounded => tensor_bound(if self.exact { 0.0 } else { reach }, range.len()),
+            };
             close(&y[h * dim..][..dim], &want, |_| bound * largest)
                 .map_err(|e| Failure::Wrong(format!("column {c} head {h}: {e}")))?;
         }

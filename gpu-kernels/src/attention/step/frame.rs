@@ -4,7 +4,7 @@ pub use super::memory::Memory;
 
 use super::{
     super::{plain, tiles},
-    Column, Layer, THREADS,
+    Column, Layer, TENSOR_HEAD_DIM, THREADS,
     memory::{FROM, WARPS},
     partial::{by_fours, weigh, weighted},
     parts, positions, split_shift,
@@ -95,8 +95,21 @@ impl Spot {
 
 /// Query heads that share a key head. A quotient that is whole, and at most 16, needs no division.
 #[inline(always)]
-fn group(layer: &Layer) -> u32 {
+pub fn group(layer: &Layer) -> u32 {
     math::round_to_i32(layer.q_heads as f32 * math::rcp_approx_ftz(layer.kv_heads as f32)) as u32
+}
+
+/// Whether products are those of tensor cores.
+#[inline(always)]
+pub fn on_tensor_cores<T: Cached>(layer: &Layer) -> bool {
+    cfg!(target_feature = "sm_80") && T::HALF && (T::NARROW || layer.head_dim <= TENSOR_HEAD_DIM)
+}
+
+/// Where the parts of positions begin, the first of which that counts is `lowest`: tiles of tensor cores are groups of positions, whose
+/// rows follow one another in any cache.
+#[inline(always)]
+pub fn start(tensor: bool, lowest: u32) -> u32 {
+    if tensor { lowest / GROUP * GROUP } else { lowest }
 }
 
 /// What a block does for a column.
@@ -106,7 +119,7 @@ fn group(layer: &Layer) -> u32 {
 pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
     let (layer, ticket, thread) = (a.layer, memory.ticket, thread_index());
     // The same in every thread.
-    let tensor = cfg!(target_feature = "sm_80") && T::HALF && (T::NARROW || layer.head_dim as usize <= tiles::MOST);
+    let tensor = on_tensor_cores::<T>(&layer);
     let group = group(&layer);
     let spot = Spot::of(&a, role, group);
     let c = a.columns.at(spot.column);
@@ -115,8 +128,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
     // There is no code for pages where there is none for all heads.
     let valid = c.position < c.capacity && c.position < layer.context && !(T::NARROW && !c.pages.is_null());
     let lowest = layer.window_start(c.position);
-    // Tiles of tensor cores are groups of positions, whose rows follow one another in any cache.
-    let start = if tensor { lowest / GROUP * GROUP } else { lowest };
+    let start = start(tensor, lowest);
     let length = if valid { c.position + 1 - start } else { 1 };
     let part = positions(length, spot.splits());
     let before = spot.split * part;
@@ -144,7 +156,8 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
             let spot = Spot::of(&a, role, group);
             if ticket.get(1) == 1 {
                 let sum = sum + sink(&a, &spot, h, largest);
-                finish(a.y.from(spot.output(&a) + h * dim + d), value, sum);
+                // As if it were added to nothing, which makes -0 0: so do several parts, also one of which is all.
+                finish(a.y.from(spot.output(&a) + h * dim + d), value.map(|v| v + 0.0), sum);
             } else {
                 let (first, of_part) = spot.workspace(&a);
                 let at = a.partials.from(first + ((h << spot.shift) + spot.split as usize) * of_part);
@@ -206,8 +219,8 @@ unsafe fn merge_parts(a: &Args, spot: &Spot, used: u32, memory: &Memory) {
         // SAFETY: as above, and within the column's output.
         unsafe {
             let of_head = partials.from((h << spot.shift) * of_part + d);
-            let value = weighted(memory, h, (used, spot.splits()), |s| of_head.load4(s * of_part).0);
-            let [largest, sum] = memory.totals.get2(2 * h).0;
+            let (value, sum) = weighted(memory, h, (used, spot.splits()), |s| of_head.load4(s * of_part).0);
+            let largest = memory.totals.get(h);
             finish(a.y.from(spot.output(a) + h * dim + d), value, sum + sink(a, spot, h, largest));
         }
     });
@@ -239,11 +252,17 @@ unsafe fn quantize(a: &Args, quantizer: OutputQuantizer, spot: &Spot) {
     }
 }
 
-/// Four results. Without weights they are zero; NaN is not, and is handed on.
+/// What values are multiplied by at last. Without weights they are zero; NaN is not, and is handed on.
+#[inline(always)]
+pub fn divided_by(sum: f32) -> f32 {
+    // A sum is 1 or more. A division's rare case is a call, for which registers were kept all over the kernel.
+    if sum == 0.0 { 0.0 } else { math::rcp_approx(sum) }
+}
+
+/// Four results.
 #[inline(always)]
 unsafe fn finish(y: Out<f32>, value: [f32; 4], sum: f32) {
-    // A sum is 1 or more. A division's rare case is a call, for which registers were kept all over the kernel.
-    let share = if sum == 0.0 { 0.0 } else { math::rcp_approx(sum) };
+    let share = divided_by(sum);
     for i in 0..4 {
         // SAFETY: the caller's promise.
         unsafe { y.set(i, value[i] * share) };

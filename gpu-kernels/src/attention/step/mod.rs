@@ -36,6 +36,10 @@ use warpsmith_device::prelude::*;
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
+/// Elements of the largest head on tensor cores: the registers of a thread hold no more results beside keys, values and queries.
+pub(super) const TENSOR_HEAD_DIM: u32 = 128;
+/// Query heads that a warp has at once on tensor cores.
+pub(super) const HEADS: u32 = 8;
 /// Positions that a part has at least, where there are several.
 pub const PART: u32 = 64;
 
@@ -49,7 +53,7 @@ pub const fn splits(kv_heads: u32) -> u32 {
 
 /// Two to this are the [`splits`].
 #[inline(always)]
-const fn split_shift(kv_heads: u32) -> u32 {
+pub(super) const fn split_shift(kv_heads: u32) -> u32 {
     // 128 / kv_heads, to the next power of two.
     let shift = (kv_heads | 1).leading_zeros() as i32 - 24;
     if shift > 5 {
@@ -71,7 +75,7 @@ pub const fn parts(length: u32, splits: u32) -> (u32, u32) {
 
 /// Positions of a part, without the division.
 #[inline(always)]
-const fn positions(length: u32, splits: u32) -> u32 {
+pub(super) const fn positions(length: u32, splits: u32) -> u32 {
     // The quotient, rounded up, to the next multiple of 16.
     let even = (((length - 1) / splits) | 15) + 1;
     if even < PART { PART } else { even }

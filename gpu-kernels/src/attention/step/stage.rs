@@ -59,7 +59,7 @@ unsafe fn heads<T: Cached, const N: usize>(
             let (keys, values) = spot.rows::<T>(a);
             store_row::<T, N>(if item == group { &keys } else { &values }, position, dim, &head);
         } else if tensor {
-            tiles::keep::<N>(memory, item as usize, &head);
+            tiles::keep::<N>(&tiles::Factors::of(memory), item as usize, &head);
         } else {
             plain::keep::<N>(memory, item as usize, dim, &head);
         }

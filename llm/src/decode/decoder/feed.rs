@@ -136,8 +136,7 @@ impl Decoder {
         Watched { mut each, mut progress }: Watched<'_>,
     ) -> Result<std::ops::Range<usize>, DecodeError> {
         let parameters = sequence.parameters(tokens, &self.lead.stream)?;
-        let (chunk, kv, fast) = (self.chunk(), sequence.kv_type(), self.options.fast_prefill);
-        let rows = self.tile_rows();
+        let (chunk, kv) = (self.chunk(), sequence.kv_type());
         let (mut place, mut issued) = (0, None);
         for (i, part) in tokens.chunks(chunk).enumerate() {
             let before = i * chunk;
@@ -145,7 +144,7 @@ impl Decoder {
                 part.iter().enumerate().map(|(n, &token)| sequence.column(rank, token, before + n)).collect()
             });
             let shape = Shape::prompt(part.len(), kv, before + part.len() == tokens.len(), each.is_some());
-            let shape = if fast { shape.tiled(part.len().div_ceil(rows), false) } else { shape };
+            let shape = shape.tiled(self.tiles_of(kv, std::iter::once(part.len())), false);
             let planned = self.planned(shape);
             self.samplers.clear();
             self.samplers.set(0, parameters);

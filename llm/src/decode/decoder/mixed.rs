@@ -6,7 +6,11 @@ use crate::decode::pool::Recipe;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use crate::decode::{DecodeError, KvType};
-use gpu_kernels::attention::prefill;
+use gpu_kernels::attention::{prefill, prompt};
+
+/// Tokens of a step's prompts, on average, from which on they attend in tiles by the kernel with the bits of single steps: fewer keep
+/// too few multiprocessors busy with what is then done one position after the other.
+const TILED: usize = 32;
 
 /// Which of its tokens a part is predicted from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -98,9 +102,13 @@ impl Decoder {
         (!recipe.tiled || kv != KvType::Int8).then_some(recipe)
     }
 
-    /// Columns of a tile.
-    pub(super) fn tile_rows(&self) -> usize {
-        prefill::rows(self.model.config().head_dim as u32) as usize
+    /// Tiles of prompts of so many tokens each in a step; 0: they attend by the kernel for single steps.
+    pub(super) fn tiles_of(&self, kv: KvType, prompts: impl Iterator<Item = usize> + Clone) -> usize {
+        let c = self.model.config();
+        let (rows, tokens) = (prefill::rows(c.head_dim as u32) as usize, prompts.clone().sum::<usize>());
+        let many = tokens >= TILED * prompts.clone().count();
+        let exact = || many && prompt::on_tensor_cores(kv, c.head_dim as u32, self.model.device().sm());
+        if self.options.fast_prefill || exact() { prompts.map(|n| n.div_ceil(rows)).sum() } else { 0 }
     }
 
     /// Appends tokens of any number to each of the sequences, in one step, and gives what is predicted: the tokens of the parts in
@@ -163,13 +171,12 @@ impl Decoder {
     fn mixed_shape(&self, parts: &[Part<'_>], tokens: usize, kv: KvType, predicted: usize) -> Shape {
         let shape = Shape::mixed(tokens, kv, predicted);
         let shape = if self.lead.runs.is_some() { shape.of_sequences(parts.len()) } else { shape };
-        if !self.options.fast_prefill {
-            return shape;
+        let prompts = parts.iter().filter(|part| part.is_prompt()).map(|part| part.tokens.len());
+        let steps = prompts.clone().count() < parts.len();
+        match self.tiles_of(kv, prompts) {
+            0 => shape,
+            tiles => shape.tiled(tiles, steps),
         }
-        let rows = self.tile_rows();
-        let (prompts, steps): (Vec<_>, Vec<_>) = parts.iter().partition(|part| part.is_prompt());
-        let tiles = prompts.iter().map(|part| part.tokens.len().div_ceil(rows)).sum();
-        if tiles == 0 { shape } else { shape.tiled(tiles, !steps.is_empty()) }
     }
 
     /// Runs the step; the place of its first logits.

@@ -170,9 +170,13 @@ impl Decoder {
         for (rank, kv) in (0..model.ranks()).flat_map(|rank| KvType::ALL.map(|kv| (rank, kv))) {
             decoder.kernels_of(rank, Shape::decode(1, kv))?;
             decoder.kernels_of(rank, Shape::decode(options.batch, kv))?;
-            let tiled = |shape: Shape| if options.fast_prefill { shape.tiled(shape.columns, true) } else { shape };
-            decoder.kernels_of(rank, tiled(Shape::prompt(options.chunk, kv, true, false)))?;
-            decoder.kernels_of(rank, tiled(Shape::mixed(columns, kv, predicted)))?;
+            for shape in [Shape::prompt(options.chunk, kv, true, false), Shape::mixed(columns, kv, predicted)] {
+                // What a step has in tiles is in others not.
+                let tiles = decoder.tiles_of(kv, std::iter::once(shape.columns));
+                for tiles in [0, tiles] {
+                    decoder.kernels_of(rank, shape.tiled(tiles, true))?;
+                }
+            }
         }
         Ok(decoder)
     }

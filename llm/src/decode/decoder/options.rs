@@ -42,7 +42,8 @@ pub struct DecoderOptions {
     /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 or int8 and the device has them,
     /// with queries and weights rounded to f16, and in another order of sums elsewhere. What a prompt's tokens get then is not what
     /// they would get in single steps; over caches of f16 and f32 it still does not depend on how the prompt is cut, on what is
-    /// beside it in a step, nor on where its cache lies.
+    /// beside it in a step, nor on where its cache lies. Without, long prompts attend by [`gpu_kernels::attention::prompt`] where it
+    /// has tensor cores, which gives the bits of single steps.
     pub fast_prefill: bool,
     /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`](super::Decoder::prefill_each) gives;
     /// else a prompt has those of its last token alone.
@@ -92,7 +93,8 @@ impl Default for DecoderOptions {
 
 /// The activations of decoding steps.
 pub(super) fn choice(model: &Model, options: &DecoderOptions) -> Choice {
-    Choice { allowed: options.activations, tuned: options.tuned, sm: model.device().sm(), programmatic: false }
+    let DecoderOptions { activations, tuned, fast_prefill, .. } = *options;
+    Choice { allowed: activations, tuned, sm: model.device().sm(), programmatic: false, rounded: fast_prefill }
 }
 
 /// What the steps of a decoder with these options hold at once, of up to `columns` columns.

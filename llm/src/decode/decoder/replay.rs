@@ -28,8 +28,7 @@ impl Decoder {
 
     /// Feeds them; how many steps that took.
     fn feed_again(&mut self, sequence: &mut Sequence) -> Result<usize, DecodeError> {
-        let (pending, kv, fast) = (sequence.pending(), sequence.kv_type(), self.options.fast_prefill);
-        let (chunk, rows) = (self.chunk(), self.tile_rows());
+        let (pending, kv, chunk) = (sequence.pending(), sequence.kv_type(), self.chunk());
         let mut steps = 0;
         for first in pending.clone().step_by(chunk) {
             let places = first..pending.end.min(first + chunk);
@@ -37,7 +36,7 @@ impl Decoder {
             let columns =
                 self.by_rank(|rank| places.clone().map(|position| sequence.column_of(rank, position)).collect());
             let shape = Shape::prompt(count, kv, false, false);
-            let shape = if fast { shape.tiled(count.div_ceil(rows), false) } else { shape };
+            let shape = shape.tiled(self.tiles_of(kv, std::iter::once(count)), false);
             let planned = self.planned(shape);
             let run = Run::of(planned.0, count, 0, first as u32);
             self.stage_columns(planned.0, &columns, 0, &[run])?;
