@@ -90,9 +90,10 @@ pub unsafe fn part<T: Cached>(
         let first = (result * QUERIES + j) * width as usize + spread(d);
         // SAFETY: as above.
         unsafe {
-            let value = |s: usize| memory.values.get4(first + s * QUERIES * width as usize).0;
-            let (value, sum) = weighted(memory, h, (results, results), value);
-            put(h, d, value, memory.totals.get(h), sum);
+            let value =
+                weighted(memory, h, (results, results), |s| memory.values.get4(first + s * QUERIES * width as usize).0);
+            let [largest, sum] = memory.totals.get2(2 * h).0;
+            put(h, d, value, largest, sum);
         }
     });
 }

@@ -44,8 +44,14 @@ mod run {
     use crate::{
         attention::{
             plain,
-            step::{frame as steps, memory::Memory, memory::WARPS, partial::Share, positions, split_shift},
-            tiles::{self, Factors, Gathered, HEADS, Place, TILE, power, sharing, sweep, width},
+            step::{
+                frame as steps,
+                memory::Memory,
+                memory::WARPS,
+                partial::{Gathered, Share},
+                positions, split_shift,
+            },
+            tiles::{self, Factors, HEADS, Place, TILE, power, sharing, sweep, width},
         },
         head::held,
         kv::cached::{Cached, Rows},

@@ -18,7 +18,7 @@
 
 use super::step::{
     memory::{FROM, Memory, WARPS},
-    partial::Share,
+    partial::Gathered,
 };
 use crate::{
     head::{Held, magnitude},
@@ -227,34 +227,6 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
     merge::<T, DIM, CHUNKS>(p, memory, put);
 }
 
-/// What partial results of a head come to, of which there are `N` times `K` elements here: one after the other is added, in order.
-#[derive(Clone, Copy)]
-pub struct Gathered<const N: usize, const K: usize> {
-    /// The largest of what weights are relative to.
-    pub most: f32,
-    /// The sum of weights.
-    pub sum: f32,
-    pub values: [[f32; K]; N],
-}
-
-impl<const N: usize, const K: usize> Gathered<N, K> {
-    /// What no result comes to.
-    pub const NONE: Self = Gathered { most: f32::MIN, sum: 0.0, values: [[0.0; K]; N] };
-
-    /// Adds a result whose weights are relative to `top` and have this sum, and whose values are in `units` of this.
-    #[inline(always)]
-    pub fn add(&mut self, (top, sum): (f32, f32), units: f32, value: impl Fn(usize, usize) -> f32) {
-        let (share, most) = Share::of(self.most, top);
-        (self.most, self.sum) = (most, share.add(self.sum, sum));
-        let share = Share { share: share.share * units, ..share };
-        for n in 0..N {
-            for k in 0..K {
-                self.values[n][k] = share.add(self.values[n][k], value(n, k));
-            }
-        }
-    }
-}
-
 /// The results of the warps as one, four elements of two heads a thread.
 #[device]
 unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
@@ -272,20 +244,22 @@ unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
         let states = memory.states.from(2 * (warp * HEADS + 2 * t));
         let units = memory.units.from(warp);
         let values = memory.values.from(4 * (((warp * CHUNKS + c) * 4 + 2 * half) * 32 + slot(g, t)));
-        let mut all = [Gathered::NONE; 2];
         let active = p.active();
-        // Four at a time, whose loads are under way together: that many have a tile of a part that is full.
-        let mut w = 0;
-        while w + 4 <= active {
+        let (pairs, unit) = warp_of::<T>((states, units, values), 0, CHUNKS);
+        let mut all = pairs.map(|(state, v)| Gathered::first(state, unit, |_, i| v[i]));
+        // Three at a time, whose loads are under way together: four have a tile of a part that is full.
+        let mut w = 1;
+        while w + 3 <= active {
             no_unroll();
-            static_for!(i in 0..4 => {
-                add_warp::<T>(&mut all, (states.from(2 * HEADS * i), units.from(i), values.from(CHUNKS * 512 * i)), w as usize, CHUNKS);
+            static_for!(i in 0..3 => {
+                let of = (states.from(2 * HEADS * i), units.from(i), values.from(CHUNKS * 512 * i));
+                add(&mut all, warp_of::<T>(of, w as usize, CHUNKS));
             });
-            w += 4;
+            w += 3;
         }
         while w < active {
             no_unroll();
-            add_warp::<T>(&mut all, (states, units, values), w as usize, CHUNKS);
+            add(&mut all, warp_of::<T>((states, units, values), w as usize, CHUNKS));
             w += 1;
         }
         put(2 * pair, d, all[0].values[0], all[0].most, all[0].sum);
@@ -295,14 +269,16 @@ unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
     }
 }
 
-/// Adds what warp `w` found of two heads.
+/// What a warp found of two heads: what weights are relative to and their sum, and four elements; and the units of these.
+type OfWarp = ([((f32, f32), [f32; 4]); 2], f32);
+
+/// What warp `w` found.
 #[inline(always)]
-unsafe fn add_warp<T: Cached>(
-    all: &mut [Gathered<1, 4>; 2],
+unsafe fn warp_of<T: Cached>(
     (states, units, values): (Shared<f32>, Shared<f32>, Shared<f32>),
     w: usize,
     chunks: usize,
-) {
+) -> OfWarp {
     // SAFETY: the warp had a tile, and stored all three before the barrier.
     let (state, first, second) = unsafe {
         let at = chunks * 512 * w;
@@ -310,9 +286,15 @@ unsafe fn add_warp<T: Cached>(
     };
     // SAFETY: as above.
     let units = if T::SCALED { unsafe { units.get(w) } } else { 1.0 };
+    ([0, 1].map(|e| ((state[2 * e], state[2 * e + 1]), [first[e], first[2 + e], second[e], second[2 + e]])), units)
+}
+
+/// Adds what a warp found to what those before it did.
+#[inline(always)]
+fn add(all: &mut [Gathered<1, 4>; 2], (pairs, units): OfWarp) {
     for e in 0..2 {
-        let v = [first[e], first[2 + e], second[e], second[2 + e]];
-        all[e].add((state[2 * e], state[2 * e + 1]), units, |_, i| v[i]);
+        let (state, v) = pairs[e];
+        all[e].add(state, units, |_, i| v[i]);
     }
 }
 
@@ -427,8 +409,8 @@ pub unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS:
         let mut sums = [[0.0f32; 4]; 2];
         for s in 0..STEPS {
             let q = query(s);
-            add::<T>(&mut sums[0], q, raw_keys[0][s]);
-            add::<T>(&mut sums[1], q, raw_keys[1][s]);
+            multiply::<T>(&mut sums[0], q, raw_keys[0][s]);
+            multiply::<T>(&mut sums[1], q, raw_keys[1][s]);
         }
         for c in 1..CHUNKS {
             // Keeps these loads from being moved up to where no register is left for them.
@@ -494,7 +476,7 @@ pub unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS:
 
 /// Adds the products of 32 elements of queries, in two parts, and of eight keys.
 #[device]
-unsafe fn add<T: Cached>(sums: &mut [f32; 4], queries: [[u32; 4]; 2], keys: T::Eight) {
+unsafe fn multiply<T: Cached>(sums: &mut [f32; 4], queries: [[u32; 4]; 2], keys: T::Eight) {
     let k = T::halves(keys);
     mma_f16(sums, queries[0], [k[0], k[1]]);
     mma_f16(sums, queries[1], [k[2], k[3]]);

@@ -6,7 +6,7 @@
 //! `HMMA.16816` is 16 * 8 * 16 multiply-adds, of which a multiprocessor does 2048 a clock and one of its four parts 512, so it
 //! takes 4 clocks, in which that part issues 4 instructions. A loop of `s` issue slots, `h` of them matrix products, leaves
 //! tensor cores the share `4 h / s` at most, or less if another pipe is busy for longer. A prompt with the bits of single steps puts
-//! its results together as often as they do, and may issue [`EXACT`] for each multiply-add.
+//! its results together as often as they do, and may issue [`exact`] slots for each multiply-add.
 
 use std::sync::Arc;
 
@@ -33,19 +33,27 @@ const WHOLE: usize = 1024;
 /// 1.98 GHz, 4.48 TB/s read.
 const SLOTS: f64 = 7.5;
 /// The same where a part has as few positions as parts do: a tile of tensor cores for half of a block's warps, so that more than half
-/// of the instructions norm and turn queries, and put together what warps and blocks found.
+/// of the instructions norm and turn queries, and put together what warps and blocks found, in order: prompts get the same bits.
 const fn once(kv: KvType) -> f64 {
     match kv {
-        KvType::F16 => 4.0,
-        KvType::F32 => 6.25,
+        KvType::F16 => 4.1,
+        KvType::F32 => 6.5,
         // As many instructions for a quarter of the bytes.
-        KvType::Int8 => 9.5,
+        KvType::Int8 => 9.7,
     }
 }
 /// Share of the time in which tensor cores are busy, at least.
 const RATE: f64 = 0.60;
-/// Issue slots of a lane for a multiply-add of a prompt with the bits of single steps, at most.
-const EXACT: f64 = 0.5;
+/// Issue slots of a lane for a multiply-add of a prompt with the bits of single steps, at most: what a tile takes beside its products does not
+/// depend on the elements of a head.
+const fn exact(kv: KvType, dim: usize) -> f64 {
+    let of_128 = match kv {
+        KvType::F16 | KvType::F32 => 0.5,
+        // Each position has a scale of its own.
+        KvType::Int8 => 0.7,
+    };
+    if dim < 128 { 1.45 * of_128 } else { of_128 }
+}
 /// Lengths of caches that steps are run over.
 const LENGTHS: [usize; 2] = [1000, 4096];
 /// Heads of prompts that are run, and their tokens.
@@ -263,13 +271,14 @@ impl Cost {
                     all.extend(self.weighed.exposed());
                 }
             }
-            Run::Exact(_, dim) => {
+            Run::Exact(kv, dim) => {
                 let [q_heads, ..] = self.run.heads();
                 let products = (2 * q_heads * dim * TOKENS * (TOKENS + 1) / 2) as f64;
                 let slots = 32.0 * self.weighed.slots.kernel / products;
-                if slots > EXACT {
+                let budget = exact(kv, dim);
+                if slots > budget {
                     let text = format!(
-                        "{slots:.3} issue slots a multiply-add, budget {EXACT}; {} binds its loop",
+                        "{slots:.3} issue slots a multiply-add, budget {budget}; {} binds its loop",
                         self.binding()
                     );
                     all.push(Miss::larger("slots a multiply-add", slots, text));

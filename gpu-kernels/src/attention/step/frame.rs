@@ -6,7 +6,7 @@ use super::{
     super::{plain, tiles},
     Column, Layer, TENSOR_HEAD_DIM, THREADS,
     memory::{FROM, WARPS},
-    partial::{by_fours, weigh, weighted},
+    partial::{alone, by_fours, weigh_in_order, weighted_in_order},
     parts, positions, split_shift,
     stage::stage,
 };
@@ -157,7 +157,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
             if ticket.get(1) == 1 {
                 let sum = sum + sink(&a, &spot, h, largest);
                 // As if it were added to nothing, which makes -0 0: so do several parts, also one of which is all.
-                finish(a.y.from(spot.output(&a) + h * dim + d), value.map(|v| v + 0.0), sum);
+                finish(a.y.from(spot.output(&a) + h * dim + d), value.map(alone), sum);
             } else {
                 let (first, of_part) = spot.workspace(&a);
                 let at = a.partials.from(first + ((h << spot.shift) + spot.split as usize) * of_part);
@@ -211,7 +211,7 @@ unsafe fn merge_parts(a: &Args, spot: &Spot, used: u32, memory: &Memory) {
     let (first, of_part) = spot.workspace(a);
     let partials = a.partials.from(first);
     // SAFETY: within the workspace of the column's heads.
-    weigh(memory, spot.group, (used, spot.splits()), |h, s| unsafe {
+    weigh_in_order(memory, spot.group, (used, spot.splits()), |h, s| unsafe {
         partials.load2(((h << spot.shift) + s) * of_part + dim).0
     });
     sync::block();
@@ -219,7 +219,7 @@ unsafe fn merge_parts(a: &Args, spot: &Spot, used: u32, memory: &Memory) {
         // SAFETY: as above, and within the column's output.
         unsafe {
             let of_head = partials.from((h << spot.shift) * of_part + d);
-            let (value, sum) = weighted(memory, h, (used, spot.splits()), |s| of_head.load4(s * of_part).0);
+            let (value, sum) = weighted_in_order(memory, h, (used, spot.splits()), |s| of_head.load4(s * of_part).0);
             let largest = memory.totals.get(h);
             finish(a.y.from(spot.output(a) + h * dim + d), value, sum + sink(a, spot, h, largest));
         }

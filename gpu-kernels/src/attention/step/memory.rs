@@ -15,19 +15,19 @@ pub const FROM: usize = 2;
 const VALUES: usize = WARPS * QUERIES * 256;
 const QUERY_WORDS: usize = 16 * 128;
 const STATES: usize = 2 * WARPS * 4 * QUERIES;
-const TOTALS: usize = 16;
+const TOTALS: usize = 2 * 16;
 
 /// A block's shared memory.
 #[derive(Clone, Copy)]
 pub struct Memory {
     /// Values of each partial result. Before them a warp's heads on their way, and queries as numbers.
     pub values: Shared<f32>,
-    /// Queries as factors of products on tensor cores. After them what each partial result of a head counts for, up to 32 a head, four
-    /// numbers each.
+    /// Queries as factors of products on tensor cores. After them what each partial result of a head counts for, up to 32 a head, up to
+    /// four numbers each.
     pub queries: Shared<f32>,
     /// The largest score of each partial result and its sum of weights.
     pub states: Shared<f32>,
-    /// Of each head: what its scores are scaled by, on tensor cores; then what all values are relative to.
+    /// Of each head: what its scores are scaled by, on tensor cores; then the largest of all scores, and the sum of all weights.
     pub totals: Shared<f32>,
     /// Of each warp: what its values are scaled by.
     pub units: Shared<f32>,

@@ -45,12 +45,118 @@ impl Share {
     }
 }
 
-/// What each of the partial results of `group` heads counts for beside those before it: `state` gives the largest score and the sum
+/// What partial results of a head come to, of which there are `N` times `K` elements here: one after the other is added, in order.
+#[derive(Clone, Copy)]
+pub struct Gathered<const N: usize, const K: usize> {
+    /// The largest of what weights are relative to.
+    pub most: f32,
+    /// The sum of weights.
+    pub sum: f32,
+    pub values: [[f32; K]; N],
+}
+
+impl<const N: usize, const K: usize> Gathered<N, K> {
+    /// What no result comes to.
+    pub const NONE: Self = Gathered { most: f32::MIN, sum: 0.0, values: [[0.0; K]; N] };
+
+    /// What a result comes to that is the first: the bits that [`add`](Self::add) to none gives.
+    #[inline(always)]
+    pub fn first((most, sum): (f32, f32), units: f32, value: impl Fn(usize, usize) -> f32) -> Self {
+        let mut all = Gathered { most, sum, ..Self::NONE };
+        for n in 0..N {
+            for k in 0..K {
+                all.values[n][k] = alone(units * value(n, k));
+            }
+        }
+        all
+    }
+
+    /// Adds a result whose weights are relative to `top` and have this sum, and whose values are in `units` of this.
+    #[inline(always)]
+    pub fn add(&mut self, (top, sum): (f32, f32), units: f32, value: impl Fn(usize, usize) -> f32) {
+        let (share, most) = Share::of(self.most, top);
+        (self.most, self.sum) = (most, share.add(self.sum, sum));
+        let share = Share { share: share.share * units, ..share };
+        for n in 0..N {
+            for k in 0..K {
+                self.values[n][k] = share.add(self.values[n][k], value(n, k));
+            }
+        }
+    }
+}
+
+/// A value to which none was added before: -0 becomes 0, as in a sum.
+#[inline(always)]
+pub fn alone(value: f32) -> f32 {
+    value + 0.0
+}
+
+/// What each of the partial results of `group` heads counts for, and what they come to: `state` gives the largest score and the sum
 /// of weights of head `h` and result `s`, for `s` below `count`, of at most `room`, a power of two up to 32.
 ///
 /// All threads of the block make this call; a barrier follows.
 #[device]
 pub unsafe fn weigh(memory: &Memory, group: u32, (count, room): (u32, u32), state: impl Fn(usize, usize) -> [f32; 2]) {
+    let shift = room.trailing_zeros();
+    let mut i = thread_index();
+    // The same number of turns in every lane of a warp.
+    while i & !31 < group << shift {
+        let (h, s) = ((i >> shift) as usize, (i & (room - 1)) as usize);
+        let there = i < group << shift && (s as u32) < count;
+        let [own, weights] = if there { state(h, s) } else { [f32::MIN, 0.0] };
+        let (mut largest, mut distance) = (own, room / 2);
+        while distance > 0 {
+            largest = math::max(largest, warp::shuffle_xor(warp::FULL, largest, distance));
+            distance /= 2;
+        }
+        let share = math::exp2_approx_ftz(own - largest);
+        let (mut sum, mut distance) = (share * weights, room / 2);
+        while distance > 0 {
+            sum += warp::shuffle_xor(warp::FULL, sum, distance);
+            distance /= 2;
+        }
+        if there {
+            memory.queries.set(i as usize, share);
+            if s == 0 {
+                memory.totals.set2(2 * h, F32x2([largest, sum]));
+            }
+        }
+        i += THREADS;
+    }
+}
+
+/// The sum of four values of each of `count` partial results of head `h`, of at most `room`, by what each counts for.
+#[inline(always)]
+pub unsafe fn weighted(
+    memory: &Memory,
+    h: usize,
+    (count, room): (u32, u32),
+    value: impl Fn(usize) -> [f32; 4],
+) -> [f32; 4] {
+    let mut all = [0.0f32; 4];
+    // SAFETY: the head has as many shares.
+    let shares = unsafe { memory.queries.from(h * room as usize) };
+    // Loads of several are under way together.
+    unroll!(8, s in 0, count as usize, 1 => {
+        // SAFETY: of the head, written before the barrier.
+        let (share, v) = (unsafe { shares.get(s) }, value(s));
+        for i in 0..4 {
+            all[i] = math::fma(share, v[i], all[i]);
+        }
+    });
+    all
+}
+
+/// What each of the partial results of `group` heads counts for beside those before it: arguments are those of [`weigh`].
+///
+/// All threads of the block make this call; a barrier follows.
+#[device]
+pub unsafe fn weigh_in_order(
+    memory: &Memory,
+    group: u32,
+    (count, room): (u32, u32),
+    state: impl Fn(usize, usize) -> [f32; 2],
+) {
     let shift = room.trailing_zeros();
     let mut i = thread_index();
     // The same number of turns in every lane of a warp.
@@ -79,17 +185,18 @@ pub unsafe fn weigh(memory: &Memory, group: u32, (count, room): (u32, u32), stat
 
 /// Four values of all of `count` partial results of head `h`, of at most `room`, put together in order, and the sum of their weights.
 #[inline(always)]
-pub unsafe fn weighted(
+pub unsafe fn weighted_in_order(
     memory: &Memory,
     h: usize,
     (count, room): (u32, u32),
     value: impl Fn(usize) -> [f32; 4],
 ) -> ([f32; 4], f32) {
-    let (mut all, mut sum) = ([0.0f32; 4], 0.0f32);
-    // SAFETY: the head has as many shares.
-    let shares = unsafe { memory.queries.from(4 * h * room as usize) };
+    // SAFETY: the head has as many shares, the first of which counts as it is.
+    let (shares, first) = unsafe { (memory.queries.from(4 * h * room as usize), value(0)) };
+    // SAFETY: as above.
+    let (mut all, mut sum) = (first.map(alone), unsafe { shares.get(2) });
     // Loads of several are under way together.
-    unroll!(8, s in 0, count as usize, 1 => {
+    unroll!(8, s in 1, count as usize, 1 => {
         // SAFETY: of the head, written before the barrier.
         let ([shrink, share, weights, _], v) = (unsafe { shares.get4(4 * s).0 }, value(s));
         let share = Share { shrink, share };
