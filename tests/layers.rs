@@ -21,7 +21,7 @@ const LARGER: [(&str, usize, &str); 3] = [
         "devices, streams, buffers, events and graphs are handles that keep each other alive: this one stays",
     ),
     ("bench", 5, "the harness, its groups and its reports"),
-    ("check", 13, "the checker and what it keeps of memory, blocks and copies"),
+    ("check", 12, "the checker and what it keeps of memory, blocks and copies"),
 ];
 
 /// A module's path within its crate; the root's is empty.

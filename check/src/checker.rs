@@ -6,193 +6,20 @@ use rustc_hash::FxHashMap;
 use warpsmith_simt::machine::block::Grid;
 use warpsmith_simt::machine::collective::Exchange;
 use warpsmith_simt::machine::note::Note;
-use warpsmith_simt::machine::{Cx, Flow, LANES, Op};
+use warpsmith_simt::machine::{Cx, Flow, Op};
 use warpsmith_simt::observer::{Entered, Interest, Launching, LocalCopy, Meeting, Observer, Party};
-use warpsmith_simt::{Fault, Frame, Memory, Module};
+use warpsmith_simt::{Fault, Memory};
 
 use super::copies::{self, BlockCopies};
-use super::defect::Defect;
+use super::findings::Findings;
 use super::history::{self, Ordering};
 use super::init::{self, BlockInit, Init};
-use super::key::{Index, Key, SIDES, Spot};
 use super::profile::Counts;
 use super::race::{self, BlockRaces, Races};
+use super::raw::{RawSite, Scene};
 use super::talk::Conversation;
 use super::uses::joined;
-use super::{Also, Checks, Detail, Finding, Inspection, Rule, Severity, Site, SiteKind, fold};
-
-/// Findings of one launch beyond which further groups are only counted.
-const MOST: usize = 256;
-
-/// The launch that findings are about: what names their places.
-pub(crate) struct Scene {
-    module: Arc<Module>,
-    kernel: String,
-    grid: [u32; 3],
-    block: [u32; 3],
-}
-
-impl Scene {
-    /// The PTX line of a position, 0 if it has none, which of the line's statements it is, and its places in the source.
-    fn named(&self, pc: u32) -> (u32, u32, Vec<Frame>) {
-        let program = &self.module.program;
-        let at = program.ops.get(pc as usize).map(|op| op.debug as usize);
-        let Some((at, debug)) = at.and_then(|at| Some((at, program.debug.get(at)?))) else { return (0, 0, Vec::new()) };
-        let before = program.debug[..at].iter().rev().take_while(|d| d.line == debug.line).count();
-        let location = program.locations.get(debug.location as usize);
-        (debug.line, before as u32, location.map(|l| self.module.frames(l)).unwrap_or_default())
-    }
-
-    fn coordinates(&self, index: u64) -> [u32; 3] {
-        let [x, y, _] = self.grid.map(u64::from);
-        [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
-    }
-
-    fn thread(&self, warp: u32, lane: u32) -> [u32; 3] {
-        let linear = warp * LANES as u32 + lane;
-        let [x, y, _] = self.block;
-        [linear % x, linear / x % y, linear / x / y]
-    }
-}
-
-/// One side of a finding as the checkers see it.
-#[derive(Clone, Debug)]
-pub(crate) struct RawSite {
-    pub kind: SiteKind,
-    /// Linear block index, warp and lane; `None` for what no thread of this launch did.
-    pub thread: Option<(u64, u32, u32)>,
-    /// Position in the code; `u32::MAX` if none.
-    pub pc: u32,
-    pub detail: Detail,
-}
-
-impl RawSite {
-    /// The site with its place named.
-    pub(crate) fn finish(self, scene: &Scene) -> Site {
-        let (line, ptx_statement, source) = scene.named(self.pc);
-        Site {
-            kind: self.kind,
-            block: self.thread.map(|(block, _, _)| scene.coordinates(block)),
-            thread: self.thread.map(|(_, warp, lane)| scene.thread(warp, lane)),
-            lane: self.thread.map_or(0, |t| t.2),
-            ptx_line: line,
-            ptx_text: scene.module.line(line).to_string(),
-            ptx_statement,
-            source,
-            detail: self.detail,
-        }
-    }
-}
-
-/// A finding before its places have names.
-#[derive(Clone, Debug)]
-pub(crate) struct RawFinding {
-    pub rule: Rule,
-    pub severity: Severity,
-    pub defect: Defect,
-    pub sites: Vec<RawSite>,
-    pub addresses: Vec<u64>,
-    /// For accesses of one block that its barriers could have ordered: how many had opened when they clashed.
-    pub interval: Option<u32>,
-}
-
-impl RawFinding {
-    /// What it shares with others that are the same.
-    fn key(&self, scene: &Scene) -> Key {
-        let spot = |site: &RawSite| -> Spot {
-            let (line, statement, source) = scene.named(site.pc);
-            (line, statement, source.into_iter().next())
-        };
-        Key::new(self.rule, &scene.kernel, self.sites.iter().take(SIDES).map(spot))
-    }
-}
-
-/// The findings of a launch, each once. What is known of them before they are described is the rule and two positions.
-pub(crate) struct Findings {
-    scene: Arc<Scene>,
-    known: Index<(Rule, u32, u32)>,
-    list: Vec<(RawFinding, u64)>,
-}
-
-impl Findings {
-    pub(crate) fn new(scene: Arc<Scene>) -> Findings {
-        Findings { scene, known: Index::default(), list: Vec::new() }
-    }
-
-    /// Counts a finding of a group that is known already; `false` if it is not known and must be described.
-    pub(crate) fn again(&mut self, rule: Rule, pc: u32, other: u32) -> bool {
-        if let Some(i) = self.known.marked(&(rule, pc, other)) {
-            self.list[i].1 += 1;
-            return true;
-        }
-        self.list.len() >= MOST
-    }
-
-    /// As [`again`](Findings::again) for rules that grade: a graver finding of a known group replaces its description.
-    pub(crate) fn seen(&mut self, rule: Rule, pc: u32, other: u32, severity: Severity) -> bool {
-        let known = self.known.marked(&(rule, pc, other));
-        if known.is_some_and(|i| self.list[i].0.severity < severity) {
-            return false;
-        }
-        self.again(rule, pc, other)
-    }
-
-    /// Adds a finding; of those that are the same the gravest is described.
-    pub(crate) fn add(&mut self, finding: RawFinding) {
-        let at = |i: usize| finding.sites.get(i).map_or(u32::MAX, |s| s.pc);
-        let mark = (finding.rule, at(0), at(1));
-        let key = finding.key(&self.scene);
-        match self.known.find(mark, &key) {
-            Some(at) => {
-                let (known, count) = &mut self.list[at];
-                *count += 1;
-                if known.severity < finding.severity {
-                    *known = finding;
-                }
-            }
-            None if self.list.len() < MOST => {
-                self.known.insert(mark, key, self.list.len());
-                self.list.push((finding, 1));
-            }
-            None => {}
-        }
-    }
-
-    /// The rule of an error that explains why what the operation at `pc` reads is undefined.
-    pub(crate) fn explains(&self, pc: u32) -> Option<Rule> {
-        let reads = |f: &RawFinding| {
-            let unordered = fold::is_race(f.rule) || f.rule == Rule::MissingWait;
-            unordered && f.severity == Severity::Error && f.sites.iter().any(|s| s.pc == pc)
-        };
-        self.list.iter().map(|f| &f.0).find(|f| reads(f)).map(|f| f.rule)
-    }
-
-    /// The findings, each with what follows from it, with their places named; errors first.
-    pub(crate) fn finish(self) -> Vec<Finding> {
-        let scene = &self.scene;
-        let sites = |raw: Vec<RawSite>| raw.into_iter().map(|site| site.finish(scene)).collect();
-        let also = |(raw, count): (RawFinding, u64)| Also {
-            rule: raw.rule,
-            severity: raw.severity,
-            defect: raw.defect,
-            sites: sites(raw.sites),
-            count,
-        };
-        fold::fold(self.list)
-            .into_iter()
-            .map(|fold::Folded { finding: raw, count, also: rest }| Finding {
-                rule: raw.rule,
-                severity: raw.severity,
-                kernel: scene.kernel.clone(),
-                defect: raw.defect,
-                sites: sites(raw.sites),
-                addresses: raw.addresses,
-                count,
-                also: rest.into_iter().map(also).collect(),
-            })
-            .collect()
-    }
-}
+use super::{Checks, Detail, Inspection, SiteKind};
 
 /// The checkers' state of one block in execution.
 #[derive(Default)]

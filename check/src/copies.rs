@@ -4,10 +4,11 @@
 //! then nobody may read its destination, nor write there what the copy may still overwrite. (That other threads need a barrier as well is for the race checker.) A copy that a
 //! thread hands to an mbarrier is that object's from then on. Bulk copies are followed by the race checker (`race::bulk`).
 
-use super::checker::{Checker, RawFinding, RawSite};
+use super::checker::Checker;
 use super::defect::Verb;
 use super::init::shared_address;
 use super::pieces;
+use super::raw::{RawFinding, RawSite};
 use super::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};

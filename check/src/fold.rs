@@ -5,8 +5,8 @@
 //! place in the code, or that they fell between the same two barriers of the block. The gravest of a group is told, the
 //! others stand in a line each behind it.
 
-use super::checker::RawFinding;
 use super::defect::Verb;
+use super::raw::RawFinding;
 use super::{Rule, Severity, SiteKind};
 
 /// A finding with its count, and those that follow from the same cause.
@@ -90,7 +90,7 @@ fn lead(mut part: Vec<(RawFinding, u64)>) -> Option<Folded> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::checker::RawSite;
+    use super::super::raw::RawSite;
     use super::super::{Defect, Detail};
     use super::*;
 

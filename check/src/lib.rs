@@ -40,6 +40,8 @@
 //! | `copies` | asynchronous copies that are used before the wait for them; bulk copies: `race` |
 //! | `init` | undefined bytes: in memory one bit a byte, in registers one bit a bit, made when the first undefined value turns up; they may be copied around freely and are reported where they decide something or leave the device |
 //! | `race` | unordered accesses under the PTX memory model; barriers and collectives |
+//! | `checker` | passes what the machine publishes on to these |
+//! | `raw`, `findings` | what they find, by positions in the code, each once |
 //! | `fold` | findings of one cause, as one |
 //! | `defect`, `site`, `finding`, `report` | what is found, as data |
 //! | `key` | which findings are the same one |
@@ -59,6 +61,7 @@ mod checker;
 mod copies;
 pub mod defect;
 mod finding;
+mod findings;
 mod fold;
 mod history;
 mod init;
@@ -69,6 +72,7 @@ mod metrics;
 mod pieces;
 mod profile;
 mod race;
+mod raw;
 pub mod record;
 mod report;
 mod rule;

@@ -21,8 +21,9 @@ mod registers;
 mod report;
 mod rules;
 
-use super::checker::{Checker, RawFinding, RawSite};
+use super::checker::Checker;
 use super::defect::{Decides, Defect};
+use super::raw::{RawFinding, RawSite};
 use super::{Detail, Rule, Severity, Site, SiteKind};
 pub(crate) use access::shared_address;
 use collective::Brought;

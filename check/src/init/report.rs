@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::place::Place;
 use super::warp;
-use crate::checker::{Checker, RawFinding, RawSite};
+use crate::checker::Checker;
 use crate::defect::{self, Decides, Defect, Undefined, Within};
+use crate::raw::{RawFinding, RawSite};
 use crate::story::{self, Story};
 use crate::{Detail, Rule, Severity, Site, SiteKind};
 use warpsmith_simt::machine::Cx;

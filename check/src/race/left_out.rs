@@ -6,7 +6,8 @@
 //! something else, see `lower::behind`.
 
 use super::sync::site;
-use crate::checker::{Checker, RawFinding};
+use crate::checker::Checker;
+use crate::raw::RawFinding;
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use rustc_hash::FxHashMap;
 use warpsmith_simt::machine::lanes::lanes_of;

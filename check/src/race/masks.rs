@@ -6,7 +6,8 @@
 //! named has exited in the meantime, where that lane had executed the same collective without them.
 
 use super::sync::site;
-use crate::checker::{Checker, RawFinding};
+use crate::checker::Checker;
+use crate::raw::RawFinding;
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::LANES;
 use warpsmith_simt::machine::collective::Kind;

@@ -4,8 +4,9 @@
 //! code shows which variable an address was made from (`lower::objects`), the access must stay inside it.
 
 use super::sync::site;
-use crate::checker::{Checker, RawFinding};
+use crate::checker::Checker;
 use crate::defect::{self, Verb};
+use crate::raw::RawFinding;
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::block::Grid;
 use warpsmith_simt::machine::lanes::lanes_of;

@@ -1,7 +1,9 @@
 //! Barriers and collectives: what orders lanes, and what is wrong with how they are used.
 
 use super::masks;
-use crate::checker::{Checker, Findings, RawFinding, RawSite};
+use crate::checker::Checker;
+use crate::findings::Findings;
+use crate::raw::{RawFinding, RawSite};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::barrier::bar;
 use warpsmith_simt::machine::collective::{Kind, named, source};
