@@ -14,13 +14,12 @@ use std::path::{Path, PathBuf};
 /// Files that may import each other in a circle.
 const MOST: usize = 3;
 /// Crates with a larger circle: how many files are in their largest, and what holds them together.
-const LARGER: [(&str, usize, &str); 3] = [
+const LARGER: [(&str, usize, &str); 2] = [
     (
         "runtime",
         14,
         "devices, streams, buffers, events and graphs are handles that keep each other alive: this one stays",
     ),
-    ("bench", 5, "the harness, its groups and its reports"),
     ("check", 12, "the checker and what it keeps of memory, blocks and copies"),
 ];
 

@@ -6,6 +6,9 @@ use warpsmith_host::{Error, Stream};
 
 const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
 
+/// Rows of a product that are counted, and twice as many; counters of more follow.
+pub const FEW_ROWS: usize = 64;
+
 /// Sums over all kernels of a benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

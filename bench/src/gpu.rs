@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use warpsmith_host::{Error, Graph, Stream};
 
-use crate::group::{Failed, How, Launches, On, Run};
+use crate::run::{Failed, How, Launches, On, Run};
 
 /// Samples of each variant.
 const SAMPLES: usize = 60;

@@ -12,16 +12,14 @@ use serde_json::json;
 use warpsmith_host::{Device, Engine, Error, KernelImage, Stream};
 
 use crate::baseline::Figures;
-use crate::counts::Counts;
-use crate::group::{Failed, Group, How, On, Run, Variants, Work, Wrong};
+use crate::counts::{Counts, FEW_ROWS};
+use crate::group::{Group, Variants};
 use crate::meter::Meter;
 use crate::options::Options;
 use crate::output::Output;
 use crate::report::{Figure, Report, Row, Spread};
+use crate::run::{Failed, How, On, Run, Work, Wrong};
 use crate::{against, gpu};
-
-/// Rows of a product that are counted, and twice as many; counters of more follow.
-pub const FEW_ROWS: usize = 64;
 
 /// Names a file for the outputs of every benchmark, which are then compared and not measured. `warpsmith compare` sets it.
 pub const OUTPUTS: &str = "WARPSMITH_BENCH_OUTPUTS";

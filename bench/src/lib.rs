@@ -40,6 +40,7 @@
 
 pub mod against;
 pub mod baseline;
+mod columns;
 pub mod counts;
 pub mod gpu;
 mod group;
@@ -50,13 +51,15 @@ mod options;
 mod output;
 mod page;
 pub mod report;
+mod run;
 
 pub use criterion;
 
-pub use counts::{Counts, KernelCounts};
-pub use group::{Failed, Group, Launches, On, Outputs, Run, Variants, Work, Wrong};
-pub use harness::{Bench, FEW_ROWS, Harness, OUTPUTS};
+pub use counts::{Counts, FEW_ROWS, KernelCounts};
+pub use group::{Group, Variants};
+pub use harness::{Bench, Harness, OUTPUTS};
 pub use meter::Meter;
 pub use noise::Noise;
 pub use output::Output;
 pub use page::page;
+pub use run::{Failed, Launches, On, Outputs, Run, Work, Wrong};

@@ -10,10 +10,10 @@ use warpsmith_driver_api::software::Occupancy;
 use warpsmith_host::{Device, KernelImage};
 
 use crate::baseline::{self, Figures};
-use crate::counts::Counts;
-use crate::group::{Failed, Work};
-use crate::harness::FEW_ROWS;
+use crate::columns::{COUNTED, TIMED, cell};
+use crate::counts::{Counts, FEW_ROWS};
 use crate::page::page;
+use crate::run::{Failed, Work};
 
 /// Unset or empty, or what is to happen with the baseline: `check`, `write`, `off`.
 const BASELINE: &str = "WARPSMITH_BASELINE";
@@ -152,29 +152,6 @@ fn of_row(row: &Row, resources: &BTreeMap<String, Resources>, rate: Option<f64>)
             "percent_of_floor": rate.map(|r| 100.0 * bytes as f64 / t.median / r),
         }),
     }
-}
-
-pub(crate) const COUNTED: [(&str, &str, usize); 9] = [
-    ("inst/elem", "lane_instructions_per_element", 3),
-    ("slots/elem", "issue_slots_per_element", 3),
-    ("DRAM/useful", "dram_bytes_per_useful_byte", 3),
-    ("% of floor", "percent_of_floor", 1),
-    ("sect/req", "sectors_per_request", 2),
-    ("conflicts", "bank_conflicts", 0),
-    ("regs", "registers", 0),
-    ("spills", "spill_bytes", 0),
-    ("occ %", "occupancy_percent", 0),
-];
-pub(crate) const TIMED: [(&str, &str, usize); 5] = [
-    ("us", "us_median", 2),
-    ("p10", "us_p10", 2),
-    ("p90", "us_p90", 2),
-    ("GB/s", "gb_per_s", 1),
-    ("% of read rate", "percent_of_floor", 1),
-];
-
-pub(crate) fn cell(row: &Value, name: &str, digits: usize) -> String {
-    row[name].as_f64().map_or_else(|| "-".to_owned(), |x| format!("{x:.digits$}"))
 }
 
 fn table(rows: &[Value], columns: &[(&str, &str, usize)]) -> String {
