@@ -6,8 +6,8 @@
 
 use super::checker::Checker;
 use super::defect::Verb;
-use super::init::shared_address;
 use super::pieces;
+use super::place::{copy_target, shared_address};
 use super::raw::{RawFinding, RawSite};
 use super::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::bounds::Place;
@@ -114,7 +114,7 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
         Role::CopyAsync => {
             for lane in lanes_of(cx.active) {
                 // SAFETY: by the contract.
-                let at = unsafe { super::init::copy_target(cx, op, lane) };
+                let at = unsafe { copy_target(cx, op, lane) };
                 copies.begin(Copy { warp, lane: lane as u32, group: 0, pc, at, bytes: op.imm >> 32 });
             }
         }

@@ -70,6 +70,7 @@ mod key;
 mod launch;
 mod metrics;
 mod pieces;
+mod place;
 mod profile;
 mod race;
 mod raw;

@@ -1,14 +1,14 @@
 //! Undefined bytes of memory: what loads bring, what stores leave.
 
 use super::place::{
-    Known, Left, Place, address, brought, extent_of, get, global, narrowed, note_writer, range_of, set, shared_extent,
-    widened,
+    Known, Left, brought, extent_of, get, global, narrowed, note_writer, range_of, set, shared_extent, widened,
 };
 use super::report::{self, UNSET};
 use super::warp;
 use crate::Rule;
 use crate::checker::Checker;
 use crate::defect::Decides;
+use crate::place::address;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::{Access, Does, Note, Reg, Taint, Where};
 use warpsmith_simt::machine::shadow::low;
@@ -290,16 +290,4 @@ unsafe fn atomic128(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Acc
     }
     let what = Decides::Comparison;
     report::deciding(c, cx, Rule::UndefinedOperand, pc, compared, origin, what);
-}
-
-/// Where in shared memory a lane's access goes, if it goes there.
-///
-/// # Safety
-/// The contract of handlers: the operation is that access.
-pub(crate) unsafe fn shared_address(cx: &Cx, op: &Op, access: &Access, lane: usize) -> Option<u64> {
-    // SAFETY: by the contract.
-    match unsafe { address(cx, op, access.at, lane) } {
-        (Place::Shared, at) => Some(at),
-        _ => None,
-    }
 }

@@ -1,17 +1,17 @@
 //! Undefined bytes of asynchronous copies, bulk copies and mbarrier objects.
 
 use super::access::row_decides;
-use super::place::{Left, Place, brought, get, narrowed, set};
+use super::place::{Left, brought, get, narrowed, set};
 use super::report::UNSET;
 use super::warp;
 use crate::Rule;
 use crate::checker::Checker;
+use crate::place::{Place, copy_target};
 use warpsmith_simt::machine::atom::{self, via};
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::Reg;
 use warpsmith_simt::machine::remote::{self, Target};
 use warpsmith_simt::machine::shadow::low;
-use warpsmith_simt::machine::space::SHARED_WINDOW;
 use warpsmith_simt::machine::words::{Bulk, CopyAsync, Via, Words};
 use warpsmith_simt::machine::{Cx, Op, bounds, bulk, fill};
 
@@ -53,20 +53,6 @@ pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
             let bits = bits | !low(wanted);
             set(c, cx, &Left { site, pc, place: Place::Shared, at: to, bytes, lane, bits, origin });
         }
-    }
-}
-
-/// Where in shared memory a lane's asynchronous copy goes.
-///
-/// # Safety
-/// The contract of handlers: the operation is such a copy.
-pub(crate) unsafe fn copy_target(cx: &Cx, op: &Op, lane: usize) -> u64 {
-    // SAFETY: by the contract, as in `exec::mem::copy_async`.
-    unsafe {
-        let CopyAsync { wide, .. } = CopyAsync::of(cx, op);
-        let base = if wide { lane_of::<u64>(cx.src(op.a), lane) } else { lane_of::<u32>(cx.src(op.a), lane).into() };
-        let base = if wide && base >> 32 == SHARED_WINDOW >> 32 { base & 0xffff_ffff } else { base };
-        base.wrapping_add(op.imm as u32 as i32 as i64 as u64)
     }
 }
 

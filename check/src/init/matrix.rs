@@ -2,7 +2,8 @@
 
 use super::super::checker::Checker;
 use super::super::pieces;
-use super::place::{self, Left, Place};
+use super::super::place::Place;
+use super::place::{self, Left};
 use super::report::UNSET;
 use super::warp;
 use warpsmith_simt::machine::fragment::Piece;

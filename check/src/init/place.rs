@@ -3,22 +3,12 @@
 use super::report::{Origin, Past};
 use super::{BlockInit, warp};
 use crate::checker::Checker;
+use crate::place::Place;
 use warpsmith_simt::machine::lanes::{Lane, lane_of};
 use warpsmith_simt::machine::memory::lookup;
-use warpsmith_simt::machine::note::Where;
 use warpsmith_simt::machine::shadow::{Shadow, low};
-use warpsmith_simt::machine::space::{LOCAL_WINDOW, PARAM_WINDOW, Pattern, SHARED_WINDOW, classify};
+use warpsmith_simt::machine::space::{Pattern, classify};
 use warpsmith_simt::machine::{Cx, LANES, Op};
-
-/// What holds a byte that a thread accesses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    Global,
-    Shared,
-    Local,
-    /// Parameters and constants: always defined.
-    Other,
-}
 
 /// The allocation that a site accessed last.
 #[derive(Clone, Copy)]
@@ -33,35 +23,6 @@ pub(super) struct Known {
 impl Default for Known {
     fn default() -> Known {
         Known { base: 0, size: 0, shadow: std::ptr::null(), noted: false }
-    }
-}
-
-/// The address of a lane's access.
-#[inline(always)]
-pub(super) unsafe fn address(cx: &Cx, op: &Op, at: Where, lane: usize) -> (Place, u64) {
-    // SAFETY: the contract of handlers: `a` is a row of the width that the note says.
-    unsafe {
-        let narrow = || u64::from(lane_of::<u32>(cx.src(op.a), lane)).wrapping_add(op.imm);
-        let wide = || lane_of::<u64>(cx.src(op.a), lane).wrapping_add(op.imm);
-        match at {
-            Where::Global => (Place::Global, wide()),
-            Where::Shared32 => (Place::Shared, narrow()),
-            Where::Shared64 => (Place::Shared, wide()),
-            Where::Generic => generic(wide()),
-            Where::Local32 => (Place::Local, narrow()),
-            Where::Local64 => (Place::Local, wide()),
-            Where::Frame => (Place::Local, u64::from(cx.local_base).wrapping_add(op.imm)),
-            Where::Param | Where::Const => (Place::Other, 0),
-        }
-    }
-}
-
-fn generic(address: u64) -> (Place, u64) {
-    match address >> 32 {
-        w if w == SHARED_WINDOW >> 32 => (Place::Shared, address - SHARED_WINDOW),
-        w if w == LOCAL_WINDOW >> 32 => (Place::Local, address - LOCAL_WINDOW),
-        w if w == PARAM_WINDOW >> 32 => (Place::Other, 0),
-        _ => (Place::Global, address),
     }
 }
 

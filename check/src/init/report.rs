@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::place::Place;
 use super::warp;
 use crate::checker::Checker;
 use crate::defect::{self, Decides, Defect, Undefined, Within};
+use crate::place::Place;
 use crate::raw::{RawFinding, RawSite};
 use crate::story::{self, Story};
 use crate::{Detail, Rule, Severity, Site, SiteKind};

@@ -7,7 +7,7 @@ use super::access::{Run, flags, spans};
 use super::report::{self, Scene};
 use super::shadow::{Now, Span, flag};
 use crate::checker::Checker;
-use crate::init::copy_target;
+use crate::place::copy_target;
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::lanes::lanes_of;
 use warpsmith_simt::machine::note::{Access, Does, Order, Scope, Where};

@@ -6,6 +6,7 @@
 use super::sync::site;
 use crate::checker::Checker;
 use crate::defect::{self, Verb};
+use crate::place::shared_address;
 use crate::raw::RawFinding;
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::block::Grid;
@@ -78,7 +79,7 @@ pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: 
     };
     let outside = lanes_of(cx.active).find_map(|lane| {
         // SAFETY: by the contract.
-        let at = unsafe { crate::init::shared_address(cx, op, access, lane) }?;
+        let at = unsafe { shared_address(cx, op, access, lane) }?;
         (!inside(at)).then_some((lane, at))
     });
     let Some((lane, at)) = outside else { return };
