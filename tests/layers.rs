@@ -20,7 +20,7 @@ const LARGER: [(&str, usize, &str); 2] = [
         14,
         "devices, streams, buffers, events and graphs are handles that keep each other alive: this one stays",
     ),
-    ("check", 11, "the checker and what it keeps of memory, blocks and copies"),
+    ("check", 7, "the checker and what it keeps of memory, blocks and copies"),
 ];
 
 /// A module's path within its crate; the root's is empty.

@@ -15,7 +15,7 @@ use super::findings::Findings;
 use super::history::{self, Ordering};
 use super::init::{self, BlockInit, Init};
 use super::profile::Counts;
-use super::race::{self, BlockRaces, Races};
+use super::race::{self, BlockRaces, RaceCheck, Races};
 use super::raw::{RawSite, Scene};
 use super::talk::Conversation;
 use super::uses::joined;
@@ -77,6 +77,18 @@ impl Checker {
     fn begin(&self, grid: &Grid<'_>, index: u64) -> BlockState {
         let init = BlockInit::new(grid, self.checks.init);
         BlockState { index, init, races: BlockRaces::new(grid, index), copies: BlockCopies::default() }
+    }
+
+    /// The checker of races, of the block that runs.
+    fn race_check(&mut self) -> RaceCheck<'_> {
+        RaceCheck {
+            checks: &self.checks,
+            notes: &self.scene.module.program.notes,
+            launch: &mut self.races,
+            block: &mut self.block.races,
+            index: self.block.index,
+            findings: &mut self.findings,
+        }
     }
 
     /// What the launch was found to have done, in the memory of its device and at its place among others.
@@ -155,7 +167,7 @@ impl Observer for Checker {
                 init::before(self, cx, op, pc, note);
             }
             if self.checks.races || self.checks.sync {
-                race::before(self, cx, op, pc, note);
+                race::before(&mut self.race_check(), cx, op, pc, note);
             }
         }
     }
@@ -197,7 +209,7 @@ impl Observer for Checker {
     }
 
     fn exited(&mut self, warp: u32, lanes: u32) {
-        race::exited(self, warp, lanes);
+        race::exited(&mut self.race_check(), warp, lanes);
     }
 
     unsafe fn gathered(&mut self, cx: &mut Cx, party: &Party<'_>) {
@@ -207,7 +219,7 @@ impl Observer for Checker {
 
     unsafe fn scatters(&mut self, cx: &mut Cx, party: &Party<'_>) {
         // SAFETY: by the contract.
-        unsafe { race::sources(self, cx, party.op, party.pc, party.warp, party.lanes) }
+        unsafe { race::sources(&mut self.race_check(), cx, party.op, party.pc, party.warp, party.lanes) }
     }
 
     fn scattered(&mut self, cx: &mut Cx, party: &Party<'_>, exchange: &Exchange) {
@@ -215,22 +227,22 @@ impl Observer for Checker {
     }
 
     fn met(&mut self, meeting: &Meeting<'_>) {
-        race::met(self, meeting.warp, meeting.lanes, meeting.kind, meeting.sites);
+        race::met(&mut self.race_check(), meeting.warp, meeting.lanes, meeting.kind, meeting.sites);
     }
 
     fn barrier_arrived(&mut self, warp: u32, barrier: u32, waits: bool) {
-        race::arrived(self, warp, barrier, waits);
+        race::arrived(&mut self.race_check(), warp, barrier, waits);
     }
 
     fn barrier_opened(&mut self, barrier: u32, warps: u32) {
-        race::opened(self, barrier, warps);
+        race::opened(&mut self.race_check(), barrier, warps);
     }
 
     fn cluster_waited(&mut self, warp: u32, lanes: u32) {
-        race::cluster_waited(self, warp, lanes);
+        race::cluster_waited(&mut self.race_check(), warp, lanes);
     }
 
     fn phase_ended(&mut self, at: u64) {
-        race::phase_ended(self, at);
+        race::phase_ended(&mut self.race_check(), at);
     }
 }

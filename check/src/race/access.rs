@@ -5,7 +5,7 @@ use super::shadow::{CHUNK, Span, TOGETHER, flag};
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::memory::lookup;
-use warpsmith_simt::machine::note::{Access, Does, Where};
+use warpsmith_simt::machine::note::{Access, Does, Order, Where};
 use warpsmith_simt::machine::space::{Pattern, SHARED_WINDOW, classify, place_of};
 #[cfg(target_arch = "x86_64")]
 use warpsmith_simt::machine::vector;
@@ -246,6 +246,11 @@ pub(super) fn flags(access: &Access) -> u8 {
         flags |= flag::NC;
     }
     flags
+}
+
+/// Whether an atomic has no ordering where the source may have asked for one.
+pub(super) fn bare(access: &Access) -> bool {
+    access.does == Does::Atomic && access.order == Order::Relaxed && !access.cas
 }
 
 /// What memory holds, up to 8 bytes; `None` for addresses outside it.

@@ -1,7 +1,7 @@
 //! Bulk copies: accesses that are under way until somebody has waited for them.
 //!
 //! Such a copy runs by itself from where it is issued on. What it reads and writes is therefore recorded as the access of
-//! an *agent*, which has the number of a block that there is not; it must be ordered after what the issuing thread knows at the
+//! an *agent* (`agents`), which has the number of a block that there is not; it must be ordered after what the issuing thread knows at the
 //! issue, as if that thread did it. Afterwards nobody knows it who has not waited for it, be it by a barrier behind somebody who has:
 //!
 //! - A copy that completes at an mbarrier is the access of that object's agent, in the epoch that is the object's phase. When a
@@ -11,14 +11,14 @@
 //!
 //! What a copy to an mbarrier reads from global memory counts as read by its thread when it is issued.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::access::Run;
+use super::agents::{READS, WRITES, agent};
 use super::clock::{BlockKnown, Clock};
 use super::copy::{record, weak};
 use super::shadow::TOGETHER;
-use crate::checker::Checker;
+use super::state::RaceCheck;
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::bulk::{NO_REDUCTION, barrier, ends, reaches};
 use warpsmith_simt::machine::fill;
@@ -28,70 +28,11 @@ use warpsmith_simt::machine::remote::Target;
 use warpsmith_simt::machine::words::{self, Words};
 use warpsmith_simt::machine::{Cx, LANES, Op};
 
-/// The first number of agents; blocks stay below it.
-const AGENTS: u32 = 1 << 30;
-/// Kinds of them: for the reads and for the writes of a block's threads, and for an mbarrier object of a block.
-const READS: u32 = 1;
-const WRITES: u32 = 2;
-const OBJECT: u32 = 3;
-/// Objects that blocks have numbers for before those of the next block begin.
-const OBJECTS: u32 = 64;
-
-fn agent(kind: u32, number: u32) -> u32 {
-    kind << 30 | number & (AGENTS - 1)
-}
-
-/// Whether it is the agent of an mbarrier object.
-pub(super) fn is_object(block: u32) -> bool {
-    block >> 30 == OBJECT
-}
-
-/// The block whose thread issued an access; mbarrier objects are those of block `here`.
-pub(super) fn owner(block: u32, here: u32) -> u32 {
-    match block >> 30 {
-        0 => block,
-        OBJECT => here,
-        _ => block & (AGENTS - 1),
-    }
-}
-
-/// The copies of a block.
-#[derive(Default)]
-pub(super) struct Bulk {
-    /// By offset of an mbarrier that copies complete at: its number, and the phase that is not complete, from 1.
-    objects: HashMap<u64, (u32, u32)>,
-    /// By warp: how many groups each lane has committed.
-    groups: Vec<[u32; LANES]>,
-}
-
-impl Bulk {
-    fn groups(&mut self, warp: u32) -> &mut [u32; LANES] {
-        let at = warp as usize;
-        if self.groups.len() <= at {
-            self.groups.resize(at + 1, [0; LANES]);
-        }
-        &mut self.groups[at]
-    }
-
-    /// The agent of the object at an offset, and its phase.
-    fn object(&mut self, block: u32, at: u64) -> (u32, u32) {
-        let next = self.objects.len() as u32;
-        let &mut (number, phase) = self.objects.entry(at).or_insert((next, 1));
-        (agent(OBJECT, block.wrapping_mul(OBJECTS).wrapping_add(number)), phase)
-    }
-
-    /// Lanes close their groups.
-    pub(super) fn commit(&mut self, warp: u32, lanes: u32) {
-        let groups = self.groups(warp);
-        lanes_of(lanes).for_each(|l| groups[l] = groups[l].saturating_add(1));
-    }
-}
-
 /// Before a bulk copy.
 ///
 /// # Safety
 /// The contract of handlers; the operation is one.
-pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+pub(super) unsafe fn copied(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract; the list is a `Bulk`.
         let (bytes, to, from, barrier, reduces) = unsafe {
@@ -100,7 +41,7 @@ pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u3
             let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
             (bytes, to, from, barrier(cx, op, &list, lane).map(|at| at.1), list.reduction != NO_REDUCTION)
         };
-        let races = &mut c.block.races;
+        let races = &mut *c.block;
         let block = races.clocks.block;
         let (reader, writer) = match barrier {
             Some(at) => {
@@ -131,12 +72,12 @@ pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u3
 ///
 /// # Safety
 /// The contract of handlers; the operation is one.
-pub(super) unsafe fn stored(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+pub(super) unsafe fn stored(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract.
         let target = unsafe { Target::of(cx, op, lane) };
         let ((place, first), bytes) = (target.to, target.bytes());
-        let races = &mut c.block.races;
+        let races = &mut *c.block;
         let agent = races.bulk.object(races.clocks.block, target.barrier.1);
         let access = match target.reduces() {
             true => Access { order: Order::Relaxed, scope: Scope::Gpu, ..weak(Does::Atomic, bytes as u32) },
@@ -154,7 +95,7 @@ pub(super) unsafe fn stored(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u3
 ///
 /// # Safety
 /// The contract of handlers; the operation is one.
-pub(super) unsafe fn filled(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+pub(super) unsafe fn filled(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract.
         let ((place, first), bytes) = unsafe { fill::range(cx, op, lane) };
@@ -176,8 +117,8 @@ fn inside(cx: &Cx, run: &Run) -> bool {
 }
 
 /// Lanes of a warp wait for their groups but the last `left`.
-pub(super) fn waited(c: &mut Checker, warp: u32, lanes: u32, left: u32, read: bool) {
-    let block = &mut c.block.races;
+pub(super) fn waited(c: &mut RaceCheck<'_>, warp: u32, lanes: u32, left: u32, read: bool) {
+    let block = &mut *c.block;
     let groups = *block.bulk.groups(warp);
     for lane in lanes_of(lanes) {
         let mut epochs = [0; LANES];
@@ -198,12 +139,9 @@ pub(super) fn waited(c: &mut Checker, warp: u32, lanes: u32, left: u32, read: bo
 }
 
 /// A phase of the mbarrier object at an offset of shared memory has ended.
-pub(crate) fn phase_ended(c: &mut Checker, at: u64) {
-    let races = &mut c.block.races;
+pub(crate) fn phase_ended(c: &mut RaceCheck<'_>, at: u64) {
+    let races = &mut *c.block;
     let block = races.clocks.block;
-    let Some((number, phase)) = races.bulk.objects.get_mut(&at) else { return };
-    let known = BlockKnown { all: [*phase; LANES], lanes: Vec::new() };
-    let clock = Clock::of(agent(OBJECT, block.wrapping_mul(OBJECTS).wrapping_add(*number)), known);
-    *phase = phase.saturating_add(1);
+    let Some(clock) = races.bulk.phase_ended(block, at) else { return };
     races.variables.entry(at).or_default().carry(block, clock);
 }

@@ -6,7 +6,7 @@
 use super::access::{Run, flags, spans};
 use super::report::{self, Scene};
 use super::shadow::{Now, Span, flag};
-use crate::checker::Checker;
+use super::state::RaceCheck;
 use crate::place::copy_target;
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::lanes::lanes_of;
@@ -33,7 +33,7 @@ pub(super) const fn weak(does: Does, bytes: u32) -> Access {
 ///
 /// # Safety
 /// The contract of handlers; the operation is a `cp.async`.
-pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+pub(super) unsafe fn copied(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32) {
     let bytes = op.imm >> 32;
     if !bytes.is_power_of_two() {
         return;
@@ -66,7 +66,7 @@ pub(super) unsafe fn copied(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u3
 /// # Safety
 /// The contract of handlers; the operation is at `pc`, and `warp` runs.
 pub(super) unsafe fn record(
-    c: &mut Checker,
+    c: &mut RaceCheck<'_>,
     cx: &Cx,
     op: &Op,
     (pc, warp): (u32, u32),
@@ -74,28 +74,28 @@ pub(super) unsafe fn record(
     runs: &[Run],
     agent: Option<(u32, u32)>,
 ) {
-    let block = &mut c.block.races;
+    let block = &mut *c.block;
     let Some(clock) = block.clocks.warp(warp as usize) else { return };
     let here = (block.clocks.block, warp as u8);
-    let now = Now { warp: clock, here, talks: c.races.talks };
+    let now = Now { warp: clock, here, talks: c.launch.talks };
     let (who, epoch) = agent.unwrap_or((here.0, clock.epoch));
     let flags = flags(access) | if agent.is_some() { flag::ASYNC } else { 0 };
     let like = Span { block: who, epoch, pc, warp: warp as u8, flags, ..Span::default() };
     for run in runs {
-        let found = &mut c.races.found;
+        let found = &mut c.launch.found;
         if run.place == Place::Shared {
             block.shared.bring(&block.clocks, block.size);
             block.shared.apply(run, like, &now, block.size, found);
         } else {
-            let global = &mut c.races.global;
+            let global = &mut c.launch.global;
             spans(run, like, |address, span| global.apply(address, span, &now, found));
         }
         let found = std::mem::take(found);
-        let (races, clocks) = (&c.races, &block.clocks);
-        let scene = Scene { races, clocks, block: c.block.index, warp, op, pc, access, run, opaque: true };
+        let (races, clocks) = (&*c.launch, &block.clocks);
+        let scene = Scene { races, clocks, block: c.index, warp, op, pc, access, run, opaque: true };
         for (base, conflict) in &found {
             // SAFETY: by the contract.
-            unsafe { report::clash(&scene, cx, &mut c.findings, *base, conflict) }
+            unsafe { report::clash(&scene, cx, c.findings, *base, conflict) }
         }
     }
 }

@@ -5,13 +5,13 @@
 //! way (CUDA C++ Programming Guide, Synchronization Functions). Threads that leave the kernel in front of the barrier are
 //! something else, see `lower::behind`.
 
-use super::sync::site;
-use crate::checker::Checker;
-use crate::raw::RawFinding;
+use super::order::Clocks;
+use crate::findings::Findings;
+use crate::raw::{RawFinding, RawSite};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use rustc_hash::FxHashMap;
 use warpsmith_simt::machine::lanes::lanes_of;
-use warpsmith_simt::machine::note::Mark;
+use warpsmith_simt::machine::note::{Mark, Notes};
 use warpsmith_simt::machine::{Cx, LANES};
 
 /// How often each lane of a warp has been at the barriers of a group, and behind them.
@@ -30,12 +30,10 @@ pub(super) struct LeftOut {
 }
 
 /// A warp comes to an operation that has marks.
-pub(super) fn came_by(c: &mut Checker, cx: &Cx, pc: u32, warp: u32) {
-    // SAFETY: a checked launch runs, whose program has notes.
-    let notes = unsafe { c.init.notes() };
+pub(super) fn came_by(left_out: &mut LeftOut, notes: &Notes, cx: &Cx, pc: u32, warp: u32) {
     for mark in notes.marks.get(&pc).into_iter().flatten() {
         let (Mark::Barrier(group) | Mark::Behind(group)) = *mark;
-        let counts = c.block.races.left_out.counts.entry((group, warp)).or_default();
+        let counts = left_out.counts.entry((group, warp)).or_default();
         match mark {
             Mark::Barrier(_) => lanes_of(cx.active).for_each(|l| counts.at[l] = counts.at[l].saturating_add(1)),
             // Its guard, if it has one, has nothing to do with the way that led there.
@@ -48,20 +46,25 @@ pub(super) fn came_by(c: &mut Checker, cx: &Cx, pc: u32, warp: u32) {
 }
 
 /// A barrier opens that somebody waited for at `pc`.
-pub(super) fn opened(c: &mut Checker, (warp, lane, pc): (u32, u32, u32)) {
-    if c.block.races.left_out.counts.is_empty() {
+pub(super) fn opened(
+    left_out: &LeftOut,
+    notes: &Notes,
+    clocks: &Clocks,
+    findings: &mut Findings,
+    block: u64,
+    (warp, lane, pc): (u32, u32, u32),
+) {
+    if left_out.counts.is_empty() {
         return;
     }
-    // SAFETY: as above.
-    let notes = unsafe { c.init.notes() };
     let group = notes.marks.get(&pc).into_iter().flatten().find_map(|m| match m {
         Mark::Barrier(group) => Some(*group),
         Mark::Behind(_) => None,
     });
     let Some(group) = group else { return };
     let (mut missing, mut first) = (0, None);
-    for (index, clock) in c.block.races.clocks.warps.iter().enumerate() {
-        let Some(counts) = c.block.races.left_out.counts.get(&(group, index as u32)) else { continue };
+    for (index, clock) in clocks.warps.iter().enumerate() {
+        let Some(counts) = left_out.counts.get(&(group, index as u32)) else { continue };
         let gone = clock.settled().1;
         for lane in lanes_of(gone).filter(|&l| counts.behind[l] > counts.at[l]) {
             missing += 1;
@@ -69,15 +72,15 @@ pub(super) fn opened(c: &mut Checker, (warp, lane, pc): (u32, u32, u32)) {
         }
     }
     let Some((other_warp, other_lane, behind)) = first else { return };
-    if c.findings.seen(Rule::BarrierMissing, pc, behind, Severity::Warning) {
+    if findings.seen(Rule::BarrierMissing, pc, behind, Severity::Warning) {
         return;
     }
     let others = if missing == 1 { Detail::None } else { Detail::OtherThreads(missing - 1) };
     let sites = vec![
-        site(c, SiteKind::Barrier, warp, lane, pc, Detail::None),
-        site(c, SiteKind::LeftOut, other_warp, other_lane, behind, others),
+        RawSite { kind: SiteKind::Barrier, thread: Some((block, warp, lane)), pc, detail: Detail::None },
+        RawSite { kind: SiteKind::LeftOut, thread: Some((block, other_warp, other_lane)), pc: behind, detail: others },
     ];
-    c.findings.add(RawFinding {
+    findings.add(RawFinding {
         rule: Rule::BarrierMissing,
         severity: Severity::Warning,
         defect: Defect::BarrierLeftOut { threads: missing },

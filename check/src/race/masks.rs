@@ -5,9 +5,8 @@
 //! undefined). Lanes that wait for each other for ever are a deadlock. Here are those who are let go because the lane that they
 //! named has exited in the meantime, where that lane had executed the same collective without them.
 
-use super::sync::site;
-use crate::checker::Checker;
-use crate::raw::RawFinding;
+use crate::findings::Findings;
+use crate::raw::{RawFinding, RawSite};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::LANES;
 use warpsmith_simt::machine::collective::Kind;
@@ -101,20 +100,27 @@ impl Warp {
 }
 
 /// Lanes of a warp, `live` of which have not exited, execute a collective with one mask.
-pub(super) fn executed(c: &mut Checker, warp: u32, (imm, mask, pc): (u64, u32, u32), lanes: u32, live: u32) {
-    let state = c.block.races.masks.warp(warp);
+pub(super) fn executed(
+    masks: &mut Masks,
+    findings: &mut Findings,
+    (block, warp): (u64, u32),
+    (imm, mask, pc): (u64, u32, u32),
+    lanes: u32,
+    live: u32,
+) {
+    let state = masks.warp(warp);
     // The usual case: all lanes meet, and had met before.
     if state.some == 0 && lanes == live && state.waits.is_empty() {
         return;
     }
     if let Some(found) = state.executes(Call { imm, mask, pc }, lanes, live) {
-        report(c, warp, &found);
+        report(findings, (block, warp), &found);
     }
 }
 
 /// Lanes of a warp have exited, after which those are left that `live` names.
-pub(super) fn exited(c: &mut Checker, warp: u32, live: u32) {
-    let Some(state) = c.block.races.masks.warps.get_mut(warp as usize).filter(|w| !w.waits.is_empty()) else { return };
+pub(super) fn exited(masks: &mut Masks, findings: &mut Findings, (block, warp): (u64, u32), live: u32) {
+    let Some(state) = masks.warps.get_mut(warp as usize).filter(|w| !w.waits.is_empty()) else { return };
     let mut found = Vec::new();
     for (call, lanes) in std::mem::take(&mut state.waits) {
         match call.mask & live & !lanes {
@@ -122,21 +128,21 @@ pub(super) fn exited(c: &mut Checker, warp: u32, live: u32) {
             _ => state.waits.push((call, lanes)),
         }
     }
-    found.iter().for_each(|f| report(c, warp, f));
+    found.iter().for_each(|f| report(findings, (block, warp), f));
 }
 
-fn report(c: &mut Checker, warp: u32, found: &Disagreement) {
+fn report(findings: &mut Findings, (block, warp): (u64, u32), found: &Disagreement) {
     let &Disagreement { call, lanes, other, others } = found;
-    if c.findings.seen(Rule::Membermask, call.pc, other.pc, Severity::Error) {
+    if findings.seen(Rule::Membermask, call.pc, other.pc, Severity::Error) {
         return;
     }
     let collective = Kind::of(call.imm).name().to_string();
     let side = |lanes: u32, of: Call| {
         let (kind, detail) = (SiteKind::Named(collective.clone()), Detail::Masked { lanes, mask: of.mask });
-        site(c, kind, warp, lanes.trailing_zeros() & 31, of.pc, detail)
+        RawSite { kind, thread: Some((block, warp, lanes.trailing_zeros() & 31)), pc: of.pc, detail }
     };
     let sites = vec![side(lanes, call), side(others, other)];
-    c.findings.add(RawFinding {
+    findings.add(RawFinding {
         rule: Rule::Membermask,
         severity: Severity::Error,
         defect: Defect::MasksDisagree { collective, lanes, others },

@@ -3,7 +3,7 @@
 use super::access::Run;
 use super::copy::{record, weak};
 use super::shadow::TOGETHER;
-use crate::checker::Checker;
+use super::state::RaceCheck;
 use crate::pieces;
 use warpsmith_simt::machine::bounds::Place;
 use warpsmith_simt::machine::fragment::Piece;
@@ -14,7 +14,7 @@ use warpsmith_simt::machine::{Cx, Op};
 ///
 /// # Safety
 /// The contract of handlers; the note is the operation's.
-pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, note: &Note) {
+pub(super) unsafe fn accessed(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32, note: &Note) {
     if cx.active != cx.live || cx.active != !0 {
         // It will be executed when all lanes are here, or refused.
         return;

@@ -2,21 +2,25 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `state` | what is known of a launch and of a block |
 //! | `order` | what happened before what: epochs, barriers, fences, releases and acquires |
 //! | `clock` | sparse vector clocks |
 //! | `access` | from an operation to the runs of bytes that its lanes access |
 //! | `copy` | asynchronous copies |
 //! | `bulk` | bulk copies, which are under way until somebody has waited for them |
+//! | `agents` | who such copies are recorded as |
 //! | `matrix` | accesses by whole warps: `ldmatrix`, `stmatrix`, `wmma` |
 //! | `shared` | accesses of shared memory since the block's threads last met |
 //! | `shadow`, `cell` | the accesses of each byte that later ones must be ordered after |
 //! | `report` | findings in words |
-//! | `sync` | barriers and collectives |
+//! | `sync`, `barriers` | barriers and collectives |
 //! | `masks` | lanes whose masks of a collective disagree |
 //! | `left_out` | barriers in a branch that threads go around |
 //! | `objects` | accesses that run from one shared variable into another |
 
 mod access;
+mod agents;
+mod barriers;
 mod bulk;
 mod cell;
 mod clock;
@@ -29,109 +33,25 @@ mod order;
 mod report;
 mod shadow;
 mod shared;
+mod state;
 mod sync;
 
 use access::Run;
-use order::{Clocks, Strong, Variables};
+use order::{Clocks, Strong};
 use report::Scene;
-use shadow::{Conflict, Now, Shadow, Span, flag};
-use shared::Shared;
+use shadow::{Now, Span, flag};
 
-use super::checker::Checker;
 use super::talk::{Conversation, Voice, Word};
 use super::uses::{Use, joined};
-use warpsmith_simt::machine::block::Grid;
 use warpsmith_simt::machine::bounds::Place;
-use warpsmith_simt::machine::lanes::{lanes_of, simd};
+use warpsmith_simt::machine::lanes::lanes_of;
 use warpsmith_simt::machine::mbarrier::{self, Edge};
 use warpsmith_simt::machine::note::{Access, Does, Note, Order, Role, Scope, Where};
 use warpsmith_simt::machine::{Cx, Op, uniform};
 
 pub(crate) use bulk::phase_ended;
+pub(crate) use state::{BlockRaces, RaceCheck, Races};
 pub(crate) use sync::{arrived, cluster_waited, fault as sync_fault, met, sources};
-
-/// State of a launch.
-#[derive(Default)]
-pub(crate) struct Races {
-    global: Shadow,
-    variables: Variables,
-    accesses: Vec<Access>,
-    ops: usize,
-    lines: Vec<u32>,
-    /// What warps have accessed before they waited for earlier launches, where the launch may begin before those have ended.
-    pub early: Option<Vec<Use>>,
-    /// What it tells other launches, if it may.
-    pub talk: Option<Conversation>,
-    /// It releases or acquires at `.sys` scope.
-    pub speaks: bool,
-    /// Module variables in global memory: address, size, name.
-    pub statics: Vec<(u64, u64, String)>,
-    objects: objects::Objects,
-    /// Blocks may synchronise: something acquires at a scope beyond the block.
-    talks: bool,
-    /// There are strong accesses, and such as order others.
-    strong: bool,
-    orders: bool,
-    /// There are atomics without an ordering of their own.
-    bare: bool,
-    fast: bool,
-    found: Vec<(u64, Conflict)>,
-    runs: Vec<Run>,
-}
-
-impl Races {
-    pub(crate) fn new(grid: &Grid<'_>) -> Races {
-        let program = grid.program;
-        let notes = &program.notes;
-        let mut races = Races {
-            accesses: notes.accesses.clone(),
-            ops: program.ops.len(),
-            lines: program.debug.iter().map(|d| d.line).collect(),
-            fast: simd(),
-            objects: objects::Objects::new(grid),
-            ..Races::default()
-        };
-        for note in program.reached(grid.entry).into_iter().flat_map(|ops| notes.notes.get(ops).unwrap_or_default()) {
-            let (orders, talks) = match note.role {
-                Role::Fence { acquires, scope, .. } => {
-                    races.speaks |= scope == Scope::System;
-                    (true, acquires && order::wide(scope))
-                }
-                Role::Access(i) => {
-                    let Some(a) = notes.accesses.get(i as usize) else { continue };
-                    let apart = !matches!(a.at, Where::Local32 | Where::Local64 | Where::Frame | Where::Param);
-                    races.strong |= a.order.strong() && apart;
-                    races.bare |= report::bare(a);
-                    let acquires = a.order.acquires();
-                    races.speaks |= (acquires || a.order.releases()) && a.scope == Scope::System && apart;
-                    (acquires || a.order.releases(), acquires && order::wide(a.scope))
-                }
-                Role::Object => {
-                    races.strong = true;
-                    (true, false)
-                }
-                // Copies are ordered as other blocks would be.
-                Role::CopyBulk | Role::StoreAsync => (false, true),
-                _ => (false, false),
-            };
-            races.orders |= orders;
-            races.talks |= talks;
-        }
-        races
-    }
-}
-
-impl Races {
-    /// What the launch has accessed in global memory, reads first, in order of addresses.
-    pub(crate) fn uses(&self) -> Vec<Use> {
-        let mut list: Vec<Use> = Vec::new();
-        self.global.each(|at, bytes, r| {
-            let thread = (u64::from(bulk::owner(r.block, 0)), u32::from(r.warp), r.lanes.trailing_zeros() & 31);
-            list.push((r.flags & flag::WRITE != 0, at, at + bytes, (r.pc, thread)));
-        });
-        joined(list)
-    }
-}
 
 /// A warp that has not waited accesses global memory.
 fn note_early(early: &mut Vec<Use>, write: bool, run: &Run, pc: u32, (block, warp): (u64, u32)) {
@@ -143,74 +63,34 @@ fn note_early(early: &mut Vec<Use>, write: bool, run: &Run, pc: u32, (block, war
     }
 }
 
-/// State of a block.
-pub(crate) struct BlockRaces {
-    clocks: Clocks,
-    shared: Shared,
-    /// Bytes of shared memory.
-    size: u32,
-    variables: Variables,
-    sync: sync::State,
-    masks: masks::Masks,
-    left_out: left_out::LeftOut,
-    bulk: bulk::Bulk,
-    /// Warps that have waited for earlier launches, or have met at a barrier behind one that had.
-    waited: u32,
-    voice: Voice,
-}
-
-impl Default for BlockRaces {
-    fn default() -> BlockRaces {
-        BlockRaces {
-            clocks: Clocks::new(0, 0),
-            shared: Shared::default(),
-            size: 0,
-            variables: Variables::default(),
-            sync: sync::State::default(),
-            masks: masks::Masks::default(),
-            left_out: left_out::LeftOut::default(),
-            bulk: bulk::Bulk::default(),
-            waited: 0,
-            voice: Voice::default(),
-        }
-    }
-}
-
-impl BlockRaces {
-    pub(crate) fn new(grid: &Grid<'_>, index: u64) -> BlockRaces {
-        let clocks = Clocks::new(index as u32, grid.threads);
-        BlockRaces { clocks, size: grid.shared_bytes, ..BlockRaces::default() }
-    }
-}
-
 /// Before an operation.
 ///
 /// # Safety
 /// The contract of handlers.
-pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+pub(crate) unsafe fn before(c: &mut RaceCheck<'_>, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
     let warp = cx.uniform[uniform::WARPID] as u32;
     let races = c.checks.races;
-    if let Some(talk) = &mut c.races.talk {
+    if let Some(talk) = &mut c.launch.talk {
         talk.listen();
     }
     if note.marked && c.checks.sync {
-        left_out::came_by(c, cx, pc, warp);
+        left_out::came_by(&mut c.block.left_out, c.notes, cx, pc, warp);
     }
     match note.role {
         Role::Access(i) => {
-            let Some(&access) = c.races.accesses.get(i as usize) else { return };
+            let Some(&access) = c.launch.accesses.get(i as usize) else { return };
             // SAFETY: by the contract; the note is the operation's.
-            unsafe { objects::accessed(c, cx, op, pc, warp, &access) }
+            unsafe { objects::accessed(&c.launch.objects, c.findings, cx, op, (c.index, warp, pc), &access) }
             if !races {
                 return;
             }
             // SAFETY: by the contract; the note is the operation's.
             unsafe { accessed(c, cx, op, pc, warp, &access) }
         }
-        Role::Fence { acquires, releases, scope } if races && c.races.strong => {
-            c.block.races.clocks.fence(warp as usize, cx.active, pc, acquires, releases, scope);
-            if let Some(talk) = c.races.talk.as_mut().filter(|_| scope == Scope::System) {
-                talk.fence(&mut c.block.races.voice, warp, acquires, releases);
+        Role::Fence { acquires, releases, scope } if races && c.launch.strong => {
+            c.block.clocks.fence(warp as usize, cx.active, pc, acquires, releases, scope);
+            if let Some(talk) = c.launch.talk.as_mut().filter(|_| scope == Scope::System) {
+                talk.fence(&mut c.block.voice, warp, acquires, releases);
             }
         }
         // SAFETY: by the contract.
@@ -221,8 +101,8 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
         Role::StoreAsync if races => unsafe { bulk::stored(c, cx, op, pc, warp) },
         // SAFETY: by the contract.
         Role::StoreBulk if races => unsafe { bulk::filled(c, cx, op, pc, warp) },
-        Role::WaitDependencies if races => c.block.races.waited |= 1 << (warp & 31),
-        Role::CommitBulk if races => c.block.races.bulk.commit(warp, cx.active),
+        Role::WaitDependencies if races => c.block.waited |= 1 << (warp & 31),
+        Role::CommitBulk if races => c.block.bulk.commit(warp, cx.active),
         Role::WaitBulk { left, read } if races => bulk::waited(c, warp, cx.active, left, read),
         // SAFETY: by the contract.
         Role::MatrixAccess if races => unsafe { matrix::accessed(c, cx, op, pc, warp, note) },
@@ -238,24 +118,24 @@ pub(crate) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note
 
 /// # Safety
 /// The contract of handlers; `access` is the operation's.
-unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access) {
+unsafe fn accessed(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access) {
     if matches!(access.at, Where::Shared32 | Where::Shared64) {
-        let block = &mut c.block.races;
+        let block = &mut *c.block;
         let Some(clock) = block.clocks.warp(warp as usize) else { return };
         let like = like(&block.clocks, clock, cx, pc, warp, access);
         // SAFETY: by the contract; `fast` says what the CPU has.
-        if unsafe { block.shared.listed(cx, op, access, clock, like, c.races.fast) } {
+        if unsafe { block.shared.listed(cx, op, access, clock, like, c.launch.fast) } {
             return;
         }
     }
-    let mut runs = std::mem::take(&mut c.races.runs);
+    let mut runs = std::mem::take(&mut c.launch.runs);
     // SAFETY: by the contract; `fast` says what the CPU has.
     unsafe {
-        access::runs(cx, op, access, c.races.fast, &mut runs);
+        access::runs(cx, op, access, c.launch.fast, &mut runs);
         followed(c, cx, op, pc, warp, access, &runs);
     }
     runs.clear();
-    c.races.runs = runs;
+    c.launch.runs = runs;
 }
 
 /// Who accesses something now, and how.
@@ -267,11 +147,11 @@ fn like(clocks: &Clocks, clock: &order::Warp, cx: &Cx, pc: u32, warp: u32, acces
 /// # Safety
 /// The contract of handlers; `access` is the operation's, and `runs` are where it goes.
 #[inline(always)]
-unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access, runs: &[Run]) {
-    let block = &mut c.block.races;
-    let block_index = c.block.index;
+unsafe fn followed(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access, runs: &[Run]) {
+    let block = &mut *c.block;
+    let block_index = c.index;
     let Some(clock) = block.clocks.warp(warp as usize) else { return };
-    let now = Now { warp: clock, here: (block.clocks.block, warp as u8), talks: c.races.talks };
+    let now = Now { warp: clock, here: (block.clocks.block, warp as u8), talks: c.launch.talks };
     let mut like = like(&block.clocks, clock, cx, pc, warp, access);
     // SAFETY: by the contract.
     let success = if access.cas { unsafe { access::succeed(cx, op, access, runs) } } else { !0 };
@@ -285,32 +165,32 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
             let silent = lanes_of(run.lanes).all(same);
             like.flags = like.flags & !flag::SILENT | if silent { flag::SILENT } else { 0 };
         }
-        let found = &mut c.races.found;
+        let found = &mut c.launch.found;
         if run.place == Place::Shared {
             block.shared.bring(&block.clocks, block.size);
             block.shared.apply(run, like, &now, block.size, found);
         } else {
-            if let Some(early) = &mut c.races.early
+            if let Some(early) = &mut c.launch.early
                 && block.waited >> (warp & 31) & 1 == 0
             {
                 note_early(early, access.writes(), run, pc, (block_index, warp));
             }
-            if let Some(talk) = &mut c.races.talk {
+            if let Some(talk) = &mut c.launch.talk {
                 tell(talk, &mut block.voice, run, access, success, (block_index, warp, pc));
             }
-            let global = &mut c.races.global;
+            let global = &mut c.launch.global;
             access::spans(run, like, |address, span| global.apply(address, span, &now, found));
         }
         let together = access.does == Does::Store
             && access.order == Order::Weak
             && run.shift == shadow::TOGETHER
             && run.lanes & run.lanes.wrapping_sub(1) != 0;
-        if c.races.found.is_empty() && !together {
+        if c.launch.found.is_empty() && !together {
             continue;
         }
-        let found = std::mem::take(&mut c.races.found);
+        let found = std::mem::take(&mut c.launch.found);
         let scene = Scene {
-            races: &c.races,
+            races: c.launch,
             clocks: &block.clocks,
             block: block_index,
             warp,
@@ -323,21 +203,21 @@ unsafe fn followed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access
         // SAFETY: by the contract.
         unsafe {
             if together {
-                report::collide(&scene, cx, &mut c.findings);
+                report::collide(&scene, cx, c.findings);
             }
             for (base, conflict) in &found {
-                report::clash(&scene, cx, &mut c.findings, *base, conflict);
+                report::clash(&scene, cx, c.findings, *base, conflict);
             }
         }
     }
-    if !access.order.strong() || !c.races.orders {
+    if !access.order.strong() || !c.launch.orders {
         return;
     }
     for run in runs {
         for lane in lanes_of(run.lanes) {
             let at = access::lane_address(run, lane) & !3;
             let shared = run.place == Place::Shared;
-            let variables = if shared { &mut block.variables } else { &mut c.races.variables };
+            let variables = if shared { &mut block.variables } else { &mut c.launch.variables };
             let strong = Strong {
                 warp: warp as u8,
                 lane: lane as u8,
@@ -383,8 +263,8 @@ fn tell(
 ///
 /// # Safety
 /// The contract of handlers; the operation is one on an mbarrier object.
-unsafe fn object(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, warp: u32) {
-    let block = &mut c.block.races;
+unsafe fn object(c: &mut RaceCheck<'_>, cx: &mut Cx, op: &Op, pc: u32, warp: u32) {
+    let block = &mut *c.block;
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract.
         let Some((at, edge, ordered)) = (unsafe { mbarrier::edge(cx, op, lane) }) else { continue };
@@ -411,21 +291,21 @@ unsafe fn object(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, warp: u32) {
 }
 
 /// Lanes of a warp exit.
-pub(crate) fn exited(c: &mut Checker, warp: u32, lanes: u32) {
-    c.block.races.clocks.exited(warp as usize, lanes);
-    let live = c.block.races.clocks.warp(warp as usize).map_or(0, |w| w.live);
+pub(crate) fn exited(c: &mut RaceCheck<'_>, warp: u32, lanes: u32) {
+    c.block.clocks.exited(warp as usize, lanes);
+    let live = c.block.clocks.warp(warp as usize).map_or(0, |w| w.live);
     if c.checks.sync {
-        masks::exited(c, warp, live);
+        masks::exited(&mut c.block.masks, c.findings, (c.index, warp), live);
     }
 }
 
 /// A barrier has opened: `set` are the warps that had arrived.
-pub(crate) fn opened(c: &mut Checker, id: u32, set: u32) {
-    if let Some(first) = c.block.races.sync.first(id).filter(|_| c.checks.sync) {
-        left_out::opened(c, first);
+pub(crate) fn opened(c: &mut RaceCheck<'_>, id: u32, set: u32) {
+    let block = &mut *c.block;
+    if let Some(first) = block.barriers.first(id).filter(|_| c.checks.sync) {
+        left_out::opened(&block.left_out, c.notes, &block.clocks, c.findings, c.index, first);
     }
-    let block = &mut c.block.races;
-    block.sync.opened(id);
+    block.barriers.opened(id);
     block.masks.met(set);
     let joins = block.clocks.joins(id as usize, set, block.shared.warps);
     block.shared.barrier(&block.clocks, joins, block.size);

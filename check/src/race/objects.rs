@@ -3,11 +3,10 @@
 //! Hardware checks the bounds of a block's shared memory, not those of the variables in it, which lie side by side. Where the
 //! code shows which variable an address was made from (`lower::objects`), the access must stay inside it.
 
-use super::sync::site;
-use crate::checker::Checker;
 use crate::defect::{self, Verb};
+use crate::findings::Findings;
 use crate::place::shared_address;
-use crate::raw::RawFinding;
+use crate::raw::{RawFinding, RawSite};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::block::Grid;
 use warpsmith_simt::machine::lanes::lanes_of;
@@ -64,8 +63,14 @@ impl Objects {
 ///
 /// # Safety
 /// The contract of handlers; `access` is the operation's.
-pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, access: &Access) {
-    let objects = &c.races.objects;
+pub(super) unsafe fn accessed(
+    objects: &Objects,
+    findings: &mut Findings,
+    cx: &Cx,
+    op: &Op,
+    (block, warp, pc): (u64, u32, u32),
+    access: &Access,
+) {
     if objects.variables.is_empty() {
         return;
     }
@@ -83,7 +88,7 @@ pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: 
         (!inside(at)).then_some((lane, at))
     });
     let Some((lane, at)) = outside else { return };
-    if c.findings.seen(Rule::OutOfBounds, pc, u32::MAX, Severity::Error) {
+    if findings.seen(Rule::OutOfBounds, pc, u32::MAX, Severity::Error) {
         return;
     }
     let named = |v: &Variable| defect::Variable { name: v.name.clone(), offset: v.from, bytes: v.to - v.from };
@@ -102,9 +107,14 @@ pub(super) unsafe fn accessed(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: 
         rule: Rule::OutOfBounds,
         severity: Severity::Error,
         defect: Defect::VariableOverrun { access: verb, bytes, at, of, hit },
-        sites: vec![site(c, SiteKind::Instruction(verb), warp, lane as u32, pc, Detail::None)],
+        sites: vec![RawSite {
+            kind: SiteKind::Instruction(verb),
+            thread: Some((block, warp, lane as u32)),
+            pc,
+            detail: Detail::None,
+        }],
         addresses: Vec::new(),
         interval: None,
     };
-    c.findings.add(finding);
+    findings.add(finding);
 }

@@ -2,15 +2,16 @@
 
 use super::access::Run;
 use super::access::{given, held, lane_address, silent};
+use super::agents::{is_object, owner};
 use super::order::{Clocks, Missed};
 use super::shadow::{Clash, Conflict, flag};
-use super::{Races, bulk};
+use super::state::Races;
 use crate::defect::{Advice, Missing, Race, Verb, Within};
 use crate::findings::Findings;
 use crate::raw::{RawFinding, RawSite};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::bounds::Place;
-use warpsmith_simt::machine::note::{Access, Does, Order, Role, Scope};
+use warpsmith_simt::machine::note::{Access, Does, Role, Scope};
 use warpsmith_simt::machine::{Cx, LANES, Op};
 
 /// The access that runs, and what is known of the launch.
@@ -80,7 +81,7 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
         missing: pair.missing(cx),
         silent: pair.silent,
         variable: pair.variable.filter(|_| is_static).map(|v| v.2.clone()),
-        advice: if alone && !is_static { s.races.advice(pair.intended) } else { Advice::None },
+        advice: if alone && !is_static { advice(s.races, pair.intended) } else { Advice::None },
     };
     let interval = (pair.same_block && !pair.same_warp && !pair.under_way).then_some(s.clocks.openings);
     let addresses = if s.run.place == Place::Global { vec![pair.at] } else { Vec::new() };
@@ -93,7 +94,7 @@ impl<'s, 'c> Pair<'s, 'c> {
     /// The contract of handlers.
     unsafe fn new(s: &'s Scene<'s>, cx: &Cx, base: u64, c: &'c Conflict) -> Option<Pair<'s, 'c>> {
         let theirs = &c.theirs;
-        let same_block = bulk::owner(theirs.block, s.clocks.block) == s.clocks.block;
+        let same_block = owner(theirs.block, s.clocks.block) == s.clocks.block;
         let under_way = theirs.flags & flag::ASYNC != 0 && same_block;
         let at = base + u64::from(c.at);
         let warp = s.clocks.warp(s.warp as usize)?;
@@ -162,7 +163,7 @@ impl<'s, 'c> Pair<'s, 'c> {
 
     fn sites(&self, access: Verb, earlier: Verb, mine: Detail) -> Vec<RawSite> {
         let (s, c, theirs) = (self.scene, self.conflict, &self.conflict.theirs);
-        let their_thread = (u64::from(bulk::owner(theirs.block, s.clocks.block)), u32::from(theirs.warp), c.their_lane);
+        let their_thread = (u64::from(owner(theirs.block, s.clocks.block)), u32::from(theirs.warp), c.their_lane);
         let detail = match (self.earlier, s.access.does) {
             (Some(a), Does::Load) if a.writes() => Detail::WroteThis,
             (Some(a), _) if a.order.strong() => Detail::Strong { order: a.order, scope: a.scope },
@@ -199,7 +200,7 @@ impl<'s, 'c> Pair<'s, 'c> {
             (Clash::Stale, _) => Missing::Coherence,
             (Clash::Scope, _) => self.wider_scope(),
             (Clash::Race, _) if self.under_way => {
-                Missing::Wait { object: bulk::is_object(theirs.block), target: theirs.flags & flag::WRITE != 0 }
+                Missing::Wait { object: is_object(theirs.block), target: theirs.flags & flag::WRITE != 0 }
             }
             (Clash::Race, Some(m)) => {
                 let line = |pc: u32| (pc != u32::MAX).then(|| s.races.line(cx, pc));
@@ -294,44 +295,13 @@ unsafe fn values(s: &Scene<'_>, cx: &Cx, lane: usize) -> Detail {
     }
 }
 
-impl Races {
-    /// The access at a position.
-    pub(super) fn access_at(&self, cx: &Cx, pc: u32) -> Option<&Access> {
-        match self.role(cx, pc) {
-            Role::Access(i) => self.accesses.get(i as usize),
-            _ => None,
-        }
+/// What to do about accesses that are not ordered.
+fn advice(races: &Races, intended: bool) -> Advice {
+    if intended || races.bare && races.orders {
+        Advice::DroppedOrdering
+    } else if races.strong && !races.orders {
+        Advice::RelaxedOnly
+    } else {
+        Advice::None
     }
-
-    /// What the operation at a position is.
-    fn role(&self, cx: &Cx, pc: u32) -> Role {
-        // SAFETY: there is a note for every operation, and `ops` of them.
-        if (pc as usize) < self.ops { unsafe { &*cx.notes.add(pc as usize) }.role } else { Role::Plain }
-    }
-
-    /// PTX line of a position.
-    fn line(&self, cx: &Cx, pc: u32) -> u32 {
-        if pc as usize >= self.ops {
-            return 0;
-        }
-        // SAFETY: `ops` operations lie there.
-        let debug = unsafe { &*cx.code.add(pc as usize) }.debug;
-        self.lines.get(debug as usize).copied().unwrap_or(0)
-    }
-
-    /// What to do about accesses that are not ordered.
-    fn advice(&self, intended: bool) -> Advice {
-        if intended || self.bare && self.orders {
-            Advice::DroppedOrdering
-        } else if self.strong && !self.orders {
-            Advice::RelaxedOnly
-        } else {
-            Advice::None
-        }
-    }
-}
-
-/// Whether an atomic has no ordering where the source may have asked for one.
-pub(super) fn bare(access: &Access) -> bool {
-    access.does == Does::Atomic && access.order == Order::Relaxed && !access.cas
 }

@@ -1,7 +1,7 @@
 //! Barriers and collectives: what orders lanes, and what is wrong with how they are used.
 
 use super::masks;
-use crate::checker::Checker;
+use super::state::RaceCheck;
 use crate::findings::Findings;
 use crate::raw::{RawFinding, RawSite};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
@@ -14,42 +14,16 @@ use warpsmith_simt::{Fault, FaultKind, Waiter, Waits};
 /// Places that a report about waiting names.
 const PLACES: usize = 6;
 
-/// Barriers of a block that warps have arrived at and that have not opened.
-#[derive(Default)]
-pub(super) struct State {
-    barriers: [Pending; 16],
-}
-
-#[derive(Clone, Copy, Default)]
-struct Pending {
-    /// What the first one executed, and who that was; `None` if nobody has yet.
-    first: Option<(u64, u32, u32, u32)>,
-    /// Warps that have arrived, and the last one's position.
-    arrived: u32,
-}
-
-impl State {
-    /// Who arrived first at a barrier that has not opened: warp, lane and position.
-    pub(super) fn first(&self, id: u32) -> Option<(u32, u32, u32)> {
-        self.barriers.get(id as usize)?.first.map(|(_, warp, lane, pc)| (warp, lane, pc))
-    }
-
-    pub(super) fn opened(&mut self, id: u32) {
-        if let Some(b) = self.barriers.get_mut(id as usize) {
-            *b = Pending::default();
-        }
-    }
-}
-
-pub(super) fn site(c: &Checker, kind: SiteKind, warp: u32, lane: u32, pc: u32, detail: Detail) -> RawSite {
-    RawSite { kind, thread: Some((c.block.index, warp, lane)), pc, detail }
+/// A side of a finding: a lane of the block that runs.
+fn site(c: &RaceCheck<'_>, kind: SiteKind, warp: u32, lane: u32, pc: u32, detail: Detail) -> RawSite {
+    RawSite { kind, thread: Some((c.index, warp, lane)), pc, detail }
 }
 
 /// Before a collective: orders the lanes of groups that are complete, and looks at what shuffles read.
 ///
 /// # Safety
 /// The contract of handlers; the operation is a collective.
-pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+pub(super) unsafe fn collective(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32) {
     let active = cx.active;
     let first = active.trailing_zeros() as usize % LANES;
     // SAFETY: by the contract.
@@ -62,7 +36,7 @@ pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp
             let mask = mask_of(rest.trailing_zeros() as usize % LANES);
             let group =
                 if uniform { rest } else { lanes_of(rest).filter(|&l| mask_of(l) == mask).fold(0, |m, l| m | 1 << l) };
-            masks::executed(c, warp, (op.imm, mask, pc), group, cx.live);
+            masks::executed(&mut c.block.masks, c.findings, (c.index, warp), (op.imm, mask, pc), group, cx.live);
             rest &= !group;
         }
     }
@@ -71,7 +45,7 @@ pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp
     if c.checks.races {
         if uniform {
             if mask & cx.live == active {
-                c.block.races.clocks.met(warp as usize, active);
+                c.block.clocks.met(warp as usize, active);
             }
         } else {
             let mut rest = active;
@@ -79,7 +53,7 @@ pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp
                 let mask = mask_of(rest.trailing_zeros() as usize % LANES);
                 let group = lanes_of(rest).filter(|&l| mask_of(l) == mask).fold(0, |m, l| m | 1 << l);
                 if group == mask & cx.live {
-                    c.block.races.clocks.met(warp as usize, group);
+                    c.block.clocks.met(warp as usize, group);
                 }
                 rest &= !group;
             }
@@ -95,7 +69,7 @@ pub(super) unsafe fn collective(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp
 ///
 /// # Safety
 /// The contract of handlers; the operation is a collective.
-pub(crate) unsafe fn sources(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32, lanes: u32) {
+pub(crate) unsafe fn sources(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32, lanes: u32) {
     let kind = Kind::of(op.imm);
     if !c.checks.sync || !matches!(kind, Kind::ShflUp | Kind::ShflDown | Kind::ShflBfly | Kind::ShflIdx) {
         return;
@@ -126,9 +100,9 @@ pub(crate) unsafe fn sources(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u
 }
 
 /// After a collective of `lanes` of a warp that met from several places: their positions and lanes.
-pub(crate) fn met(c: &mut Checker, warp: u32, lanes: u32, kind: Kind, sites: &[(u32, u32)]) {
+pub(crate) fn met(c: &mut RaceCheck<'_>, warp: u32, lanes: u32, kind: Kind, sites: &[(u32, u32)]) {
     if c.checks.races {
-        c.block.races.clocks.met(warp as usize, lanes);
+        c.block.clocks.met(warp as usize, lanes);
     }
     let mut places: Vec<(u32, u32)> = Vec::new();
     for &(pc, mask) in sites {
@@ -164,11 +138,11 @@ pub(crate) fn met(c: &mut Checker, warp: u32, lanes: u32, kind: Kind, sites: &[(
 ///
 /// # Safety
 /// The contract of handlers; the operation is a block barrier.
-pub(super) unsafe fn barrier(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, warp: u32) {
+pub(super) unsafe fn barrier(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32) {
     let lane = cx.active.trailing_zeros() & 31;
     // SAFETY: by the contract: `a` is a row of 32 bits.
     let id = unsafe { lane_of::<u32>(cx.src(op.a), lane as usize) };
-    let Some(pending) = c.block.races.sync.barriers.get_mut(id as usize) else { return };
+    let Some(pending) = c.block.barriers.get_mut(id) else { return };
     let kind = op.imm & bar::KIND;
     let Some((first, first_warp, first_lane, first_pc)) = pending.first else {
         pending.first = Some((kind, warp, lane, pc));
@@ -246,18 +220,18 @@ fn name(kind: u64) -> &'static str {
 }
 
 /// A warp has arrived at a block barrier, to wait for the others or not.
-pub(crate) fn arrived(c: &mut Checker, warp: u32, id: u32, waits: bool) {
-    if let Some(b) = c.block.races.sync.barriers.get_mut(id as usize) {
+pub(crate) fn arrived(c: &mut RaceCheck<'_>, warp: u32, id: u32, waits: bool) {
+    if let Some(b) = c.block.barriers.get_mut(id) {
         b.arrived |= 1 << (warp & 31);
     }
     // Behind the barrier all have waited if one had: what it waited for is visible to the grid.
-    if c.block.races.waited != 0 {
-        c.block.races.waited = !0;
+    if c.block.waited != 0 {
+        c.block.waited = !0;
     }
-    c.block.races.clocks.arrived(warp as usize, id as usize, waits);
+    c.block.clocks.arrived(warp as usize, id as usize, waits);
 }
 
 /// Lanes have waited at the barrier of their cluster.
-pub(crate) fn cluster_waited(c: &mut Checker, warp: u32, lanes: u32) {
-    c.block.races.clocks.cluster_waited(warp as usize, lanes);
+pub(crate) fn cluster_waited(c: &mut RaceCheck<'_>, warp: u32, lanes: u32) {
+    c.block.clocks.cluster_waited(warp as usize, lanes);
 }
