@@ -10,10 +10,10 @@ use warpsmith_simt::machine::{Cx, Flow, Op};
 use warpsmith_simt::observer::{Entered, Interest, Launching, LocalCopy, Meeting, Observer, Party};
 use warpsmith_simt::{Fault, Memory};
 
-use super::copies::{self, BlockCopies};
+use super::copies::{self, BlockCopies, CopyCheck};
 use super::findings::Findings;
 use super::history::{self, Ordering};
-use super::init::{self, BlockInit, Init};
+use super::init::{self, BlockInit, Init, InitCheck};
 use super::profile::Counts;
 use super::race::{self, BlockRaces, RaceCheck, Races};
 use super::raw::{RawSite, Scene};
@@ -77,6 +77,27 @@ impl Checker {
     fn begin(&self, grid: &Grid<'_>, index: u64) -> BlockState {
         let init = BlockInit::new(grid, self.checks.init);
         BlockState { index, init, races: BlockRaces::new(grid, index), copies: BlockCopies::default() }
+    }
+
+    /// The checker of undefined data, of the block that runs.
+    fn init_check(&mut self) -> InitCheck<'_> {
+        InitCheck {
+            notes: &self.scene.module.program.notes,
+            launch: &mut self.init,
+            block: &mut self.block.init,
+            index: self.block.index,
+            findings: &mut self.findings,
+        }
+    }
+
+    /// The checker of asynchronous copies, of the block that runs.
+    fn copy_check(&mut self) -> CopyCheck<'_> {
+        CopyCheck {
+            notes: &self.scene.module.program.notes,
+            block: &mut self.block.copies,
+            index: self.block.index,
+            findings: &mut self.findings,
+        }
     }
 
     /// The checker of races, of the block that runs.
@@ -145,12 +166,12 @@ impl Observer for Checker {
     }
 
     fn warp_runs(&mut self, cx: &mut Cx) {
-        init::resume(self, cx);
+        init::resume(&mut self.init_check(), cx);
     }
 
     unsafe fn guarded(&mut self, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
         // SAFETY: by the contract.
-        unsafe { init::guarded(self, cx, op, pc, note) }
+        unsafe { init::guarded(&mut self.init_check(), cx, op, pc, note) }
     }
 
     unsafe fn before(&mut self, cx: &mut Cx, op: &Op, pc: u32, note: &Note, watched: bool) {
@@ -164,7 +185,7 @@ impl Observer for Checker {
         // SAFETY: by the contract.
         unsafe {
             if self.checks.init {
-                init::before(self, cx, op, pc, note);
+                init::before(&mut self.init_check(), cx, op, pc, note);
             }
             if self.checks.races || self.checks.sync {
                 race::before(&mut self.race_check(), cx, op, pc, note);
@@ -179,11 +200,10 @@ impl Observer for Checker {
         // SAFETY: by the contract.
         unsafe {
             if self.checks.init {
-                init::after(self, cx, op, pc, note, flow);
+                init::after(&mut self.init_check(), cx, op, pc, note, flow);
             }
             if self.checks.sync {
-                let notes = self.init.notes();
-                copies::after(self, notes, cx, op, pc, note);
+                copies::after(&mut self.copy_check(), cx, op, pc, note);
             }
         }
     }
@@ -193,19 +213,19 @@ impl Observer for Checker {
     }
 
     fn entered(&mut self, cx: &mut Cx, entered: &Entered<'_>, arguments: &mut dyn Iterator<Item = LocalCopy>) {
-        init::entered(self, cx, entered, arguments);
+        init::entered(&mut self.init_check(), cx, entered, arguments);
     }
 
     fn left(&mut self, cx: &mut Cx, lanes: u32, results: &mut dyn Iterator<Item = LocalCopy>) {
-        init::left(self, cx, lanes, results);
+        init::left(&mut self.init_check(), cx, lanes, results);
     }
 
     fn local_written(&mut self, cx: &mut Cx, at: u32, bytes: u32, lane: usize) {
-        init::given(self, cx, at, bytes, lane);
+        init::given(&mut self.init_check(), cx, at, bytes, lane);
     }
 
     fn allocations_changed(&mut self) {
-        init::forget(self);
+        init::forget(&mut self.init_check());
     }
 
     fn exited(&mut self, warp: u32, lanes: u32) {
@@ -214,7 +234,7 @@ impl Observer for Checker {
 
     unsafe fn gathered(&mut self, cx: &mut Cx, party: &Party<'_>) {
         // SAFETY: by the contract.
-        unsafe { init::bring(self, cx, party.op, party.lanes, party.first) }
+        unsafe { init::bring(&mut self.init_check(), cx, party.op, party.lanes, party.first) }
     }
 
     unsafe fn scatters(&mut self, cx: &mut Cx, party: &Party<'_>) {
@@ -223,7 +243,7 @@ impl Observer for Checker {
     }
 
     fn scattered(&mut self, cx: &mut Cx, party: &Party<'_>, exchange: &Exchange) {
-        init::give(self, cx, party.op, party.lanes, exchange, party.first);
+        init::give(&mut self.init_check(), cx, party.op, party.lanes, exchange, party.first);
     }
 
     fn met(&mut self, meeting: &Meeting<'_>) {

@@ -4,8 +4,8 @@
 //! then nobody may read its destination, nor write there what the copy may still overwrite. (That other threads need a barrier as well is for the race checker.) A copy that a
 //! thread hands to an mbarrier is that object's from then on. Bulk copies are followed by the race checker (`race::bulk`).
 
-use super::checker::Checker;
 use super::defect::Verb;
+use super::findings::Findings;
 use super::pieces;
 use super::place::{copy_target, shared_address};
 use super::raw::{RawFinding, RawSite};
@@ -103,13 +103,23 @@ impl BlockCopies {
     }
 }
 
+/// The checker at work: what it knows of the block that runs, and where findings go.
+pub(crate) struct CopyCheck<'a> {
+    /// The program's notes.
+    pub notes: &'a Notes,
+    pub block: &'a mut BlockCopies,
+    /// The block's linear index.
+    pub index: u64,
+    pub findings: &'a mut Findings,
+}
+
 /// After an operation.
 ///
 /// # Safety
 /// The contract of handlers; the launch is a checked one.
-pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc: u32, note: &Note) {
+pub(crate) unsafe fn after(c: &mut CopyCheck<'_>, cx: &Cx, op: &Op, pc: u32, note: &Note) {
     let warp = cx.uniform[uniform::WARPID] as u32;
-    let copies = &mut c.block.copies;
+    let copies = &mut *c.block;
     match note.role {
         Role::CopyAsync => {
             for lane in lanes_of(cx.active) {
@@ -135,7 +145,7 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
             copies.end(warp, |copy, _| cx.active >> copy.lane & 1 != 0);
         }
         Role::Access(i) if copies.under_way > 0 => {
-            let Some(access) = notes.accesses.get(i as usize) else { return };
+            let Some(access) = c.notes.accesses.get(i as usize) else { return };
             let what = if access.reads() { Verb::Read } else { Verb::Write };
             for lane in lanes_of(cx.active) {
                 // SAFETY: by the contract.
@@ -185,12 +195,12 @@ pub(crate) unsafe fn after(c: &mut Checker, notes: &Notes, cx: &Cx, op: &Op, pc:
     }
 }
 
-fn used(c: &mut Checker, verb: Verb, warp: u32, lane: u32, pc: u32, at: u64, bytes: u64) {
-    while let Some(copy) = c.block.copies.hit(at, bytes) {
+fn used(c: &mut CopyCheck<'_>, verb: Verb, warp: u32, lane: u32, pc: u32, at: u64, bytes: u64) {
+    while let Some(copy) = c.block.hit(at, bytes) {
         if c.findings.again(Rule::MissingWait, pc, copy.pc) {
             continue;
         }
-        let block = c.block.index;
+        let block = c.index;
         let used = RawSite {
             kind: SiteKind::Access { verb, bytes: None, earlier: false },
             thread: Some((block, warp, lane)),

@@ -1,12 +1,11 @@
 //! Undefined bytes of memory: what loads bring, what stores leave.
 
-use super::place::{
-    Known, Left, brought, extent_of, get, global, narrowed, note_writer, range_of, set, shared_extent, widened,
-};
-use super::report::{self, UNSET};
-use super::warp;
+use super::allocation::{Known, extent_of, global, range_of, shared_extent};
+use super::bytes::{Left, brought, get, narrowed, note_writer, set, widened};
+use super::origins::UNSET;
+use super::report;
+use super::state::{InitCheck, warp};
 use crate::Rule;
-use crate::checker::Checker;
 use crate::defect::Decides;
 use crate::place::address;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
@@ -29,8 +28,8 @@ unsafe fn plainly_defined(sites: &mut [Known], cx: &Cx, op: &Op, site: u32, byte
 }
 
 /// Reports a register that decides something, and counts it as defined from then on.
-pub(super) fn reg_decides(c: &mut Checker, cx: &Cx, pc: u32, reg: Reg, rule: Rule) {
-    let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+pub(super) fn reg_decides(c: &mut InitCheck<'_>, cx: &Cx, pc: u32, reg: Reg, rule: Rule) {
+    let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
     let lanes = w.registers.undefined(cx, reg, cx.active);
     if lanes == 0 {
         return;
@@ -45,12 +44,12 @@ pub(super) fn reg_decides(c: &mut Checker, cx: &Cx, pc: u32, reg: Reg, rule: Rul
     report::deciding(c, cx, rule, pc, lanes, origin, what);
 }
 
-pub(super) fn row_decides(c: &mut Checker, cx: &Cx, pc: u32, at: u32, wide: bool, rule: Rule) {
+pub(super) fn row_decides(c: &mut InitCheck<'_>, cx: &Cx, pc: u32, at: u32, wide: bool, rule: Rule) {
     reg_decides(c, cx, pc, if wide { Reg::Wide(at) } else { Reg::Narrow(at) }, rule);
 }
 
 /// Whether an access's address, or what a compare-and-swap compares with, is undefined.
-pub(super) fn decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, access: &Access) {
+pub(super) fn decides(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, pc: u32, access: &Access) {
     let wide = match access.at {
         Where::Frame | Where::Param | Where::Const => return,
         Where::Shared32 | Where::Local32 => false,
@@ -66,7 +65,7 @@ pub(super) fn decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32, access: &Acces
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note, access: &Access) {
+pub(super) unsafe fn done(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32, note: &Note, access: &Access) {
     // SAFETY: by the contract.
     unsafe {
         match (access.does, note.taint) {
@@ -81,15 +80,15 @@ fn element(access: &Access, at: u32) -> Reg {
     if access.size == 8 { Reg::Wide(at) } else { Reg::Narrow(at) }
 }
 
-unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
+unsafe fn load(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
     let bytes = access.bytes();
     // SAFETY: by the contract of `done`.
     unsafe {
         let site = Plain::of(cx, op).site;
         let easy = match access.at {
             Where::Param | Where::Const => true,
-            Where::Global => plainly_defined(&mut c.init.sites, cx, op, site, bytes),
-            Where::Shared32 => c.block.init.shared_defined(shared_extent(cx, op, bytes)),
+            Where::Global => plainly_defined(&mut c.launch.sites, cx, op, site, bytes),
+            Where::Shared32 => c.block.shared_defined(shared_extent(cx, op, bytes)),
             _ => false,
         };
         if easy && !cx.following {
@@ -100,7 +99,7 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
         if !easy {
             for lane in lanes_of(cx.active) {
                 let (place, at) = address(cx, op, access.at, lane);
-                let bits = get(&c.block.init, &mut c.init.sites, cx, site, place, at, bytes, lane);
+                let bits = get(c.block, &mut c.launch.sites, cx, site, place, at, bytes, lane);
                 missing[lane] = (!bits & low(bytes)) as u32;
                 lanes |= u32::from(missing[lane] != 0) << lane;
             }
@@ -114,7 +113,7 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
             let (place, at) = address(cx, op, access.at, lane);
             origin = brought(c, cx, pc, site, (place, at, bytes, lane), missing[lane].into());
         }
-        let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+        let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
         if lanes != 0 {
             w.registers.make();
             (w.tainted, cx.following) = (true, true);
@@ -138,7 +137,7 @@ unsafe fn load(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) 
     }
 }
 
-unsafe fn store(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
+unsafe fn store(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
     let bytes = access.bytes();
     // SAFETY: by the contract of `done`.
     unsafe {
@@ -147,16 +146,19 @@ unsafe fn store(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access)
             std::array::from_fn(|j| element(access, if j < access.count as usize { Plain::row(cx, op, j) } else { 0 }));
         let rows = &rows[..(access.count as usize).min(8)];
         let clean = !cx.following
-            || c.block.init.warps.get(warp(cx)).is_none_or(|w| rows.iter().all(|&r| !w.registers.touched(cx, r)));
-        if clean && access.at == Where::Global && cx.active == !0 && plain_store(&mut c.init.sites, cx, op, site, bytes)
+            || c.block.warps.get(warp(cx)).is_none_or(|w| rows.iter().all(|&r| !w.registers.touched(cx, r)));
+        if clean
+            && access.at == Where::Global
+            && cx.active == !0
+            && plain_store(&mut c.launch.sites, cx, op, site, bytes)
         {
-            let thread = (c.block.index, warp(cx) as u32, 0);
+            let thread = (c.index, warp(cx) as u32, 0);
             return note_writer(c, cx, site, lane_of::<u64>(cx.src(op.a), 0).wrapping_add(op.imm), pc, thread);
         }
         for lane in lanes_of(cx.active) {
             let (place, at) = address(cx, op, access.at, lane);
             let (mut undefined, mut origin) = (0, UNSET);
-            if let Some(w) = c.block.init.warps.get(warp(cx)).filter(|_| !clean) {
+            if let Some(w) = c.block.warps.get(warp(cx)).filter(|_| !clean) {
                 for (j, &row) in rows.iter().enumerate() {
                     let bits = narrowed(w.registers.get(cx, row, lane)) & low(access.size.into());
                     undefined |= bits << (j as u32 * access.size);
@@ -194,7 +196,7 @@ unsafe fn plain_store(sites: &mut [Known], cx: &Cx, op: &Op, site: u32, bytes: u
     }
 }
 
-unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access, exchange: bool) {
+unsafe fn atomic(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32, access: &Access, exchange: bool) {
     let bytes = access.bytes();
     if bytes == 16 {
         // SAFETY: as for this.
@@ -208,8 +210,8 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
         let mut origin = 0;
         for lane in lanes_of(cx.active) {
             let (place, at) = address(cx, op, access.at, lane);
-            let old = !get(&c.block.init, &mut c.init.sites, cx, site, place, at, bytes, lane) & low(bytes);
-            let w = c.block.init.warps.get(warp(cx));
+            let old = !get(c.block, &mut c.launch.sites, cx, site, place, at, bytes, lane) & low(bytes);
+            let w = c.block.warps.get(warp(cx));
             let of = |reg| w.map_or(0, |w| narrowed(w.registers.get(cx, reg, lane)));
             let all = if cx.following { of(operand) } else { 0 };
             let swapped = if access.cas && cx.following { of(other) } else { 0 };
@@ -234,7 +236,7 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
                 set(c, cx, &Left { site, pc, place, at, bytes, lane, bits: !new, origin: from });
             }
             let given = if access.cas { 0 } else { old };
-            let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+            let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
             if result && given != 0 {
                 w.registers.make();
                 (w.tainted, cx.following) = (true, true);
@@ -256,15 +258,16 @@ unsafe fn atomic(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access
 
 /// An exchange or compare-and-swap of 128 bits, in pairs of rows: memory's bits go to the result, what is written is
 /// undefined if some register is.
-unsafe fn atomic128(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
-    // SAFETY: by the contract of `done`; a checked launch runs.
-    let (site, note, notes) = unsafe { (Via::of(cx, op).site, &*cx.notes.add(pc as usize), c.init.notes()) };
+unsafe fn atomic128(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32, access: &Access) {
+    // SAFETY: by the contract of `done`.
+    let (site, note) = unsafe { (Via::of(cx, op).site, &*cx.notes.add(pc as usize)) };
+    let notes = c.notes;
     let (mut compared, mut origin) = (0, 0);
     for lane in lanes_of(cx.active) {
         // SAFETY: as above.
         let (place, at) = unsafe { address(cx, op, access.at, lane) };
-        let old = !get(&c.block.init, &mut c.init.sites, cx, site, place, at, 16, lane) & low(16);
-        let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.following);
+        let old = !get(c.block, &mut c.launch.sites, cx, site, place, at, 16, lane) & low(16);
+        let w = c.block.warps.get(warp(cx)).filter(|_| cx.following);
         let given = w.and_then(|w| {
             let reads = notes.reads(note).iter();
             reads.copied().find(|&r| w.registers.get(cx, r, lane) != 0).map(|r| w.registers.origin(cx, r))
@@ -275,7 +278,7 @@ unsafe fn atomic128(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, access: &Acc
         }
         set(c, cx, &Left { site, pc, place, at, bytes: 16, lane, bits, origin: given.unwrap_or(UNSET) });
         compared |= u32::from(access.cas && old != 0) << lane;
-        let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+        let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
         let old = if access.cas { 0 } else { old };
         if old != 0 && note.writes != 0 {
             w.registers.make();

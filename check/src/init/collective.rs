@@ -1,37 +1,22 @@
 //! Undefined values in warp collectives.
 
-use super::super::Rule;
-use super::super::checker::Checker;
-use super::{access, warp};
-use warpsmith_simt::machine::collective::{Exchange, Kind, gather, source};
+use super::access;
+use super::exchange::{Brought, compute};
+use super::state::{InitCheck, warp};
+use crate::Rule;
+use warpsmith_simt::machine::collective::{Exchange, Kind, gather};
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::Reg;
-use warpsmith_simt::machine::{Cx, LANES, Op};
-
-/// What lanes bring, and the undefined bits of what they get.
-pub(super) struct Brought {
-    lanes: u32,
-    a: [u64; LANES],
-    p: u32,
-    origin: u32,
-    results: [u64; LANES],
-    truths: u32,
-}
-
-impl Default for Brought {
-    fn default() -> Brought {
-        Brought { lanes: 0, a: [0; LANES], p: 0, origin: 0, results: [0; LANES], truths: 0 }
-    }
-}
+use warpsmith_simt::machine::{Cx, Op};
 
 /// Takes the undefined bits of what `lanes` of the current frame bring.
 ///
 /// # Safety
 /// The contract of handlers: the operation is a collective.
-unsafe fn take(c: &mut Checker, cx: &Cx, op: &Op, lanes: u32) {
+unsafe fn take(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, lanes: u32) {
     let kind = Kind::of(op.imm);
-    let Some(w) = c.block.init.warps.get(warp(cx)) else { return };
-    let brought = &mut c.init.brought;
+    let Some(w) = c.block.warps.get(warp(cx)) else { return };
+    let brought = &mut c.launch.brought;
     brought.lanes |= lanes;
     if kind.has_value() {
         let reg = if kind.wide() { Reg::Wide(op.a) } else { Reg::Narrow(op.a) };
@@ -50,38 +35,11 @@ unsafe fn take(c: &mut Checker, cx: &Cx, op: &Op, lanes: u32) {
     }
 }
 
-/// Works out the undefined bits of the results for the group `present`.
-fn compute(brought: &mut Brought, imm: u64, present: u32, x: &Exchange) {
-    let any = lanes_of(present).fold(0, |m, l| m | brought.a[l]);
-    let truths = brought.p & present;
-    let all = |undefined: bool| if undefined { !0u64 } else { 0 };
-    for lane in lanes_of(present) {
-        let (result, truth) = match Kind::of(imm) {
-            kind @ (Kind::ShflUp | Kind::ShflDown | Kind::ShflBfly | Kind::ShflIdx) => {
-                let (from, _) = source(kind, lane as u32, x.b[lane], x.c[lane]);
-                // A lane that takes no part has nothing defined to give.
-                let bits = if present >> from & 1 != 0 { brought.a[from as usize & 31] } else { !0 };
-                (bits, false)
-            }
-            Kind::VoteAll => (0, truths != 0 && present & !truths & !x.p == 0),
-            Kind::VoteAny => (0, truths != 0 && present & !truths & x.p == 0),
-            Kind::VoteUni => (0, truths != 0),
-            Kind::VoteBallot => (truths.into(), false),
-            Kind::ReduxAdd => (any | any.wrapping_neg(), false),
-            Kind::ReduxAnd | Kind::ReduxOr | Kind::ReduxXor => (any, false),
-            Kind::Elect | Kind::WarpSync => (0, false),
-            _ => (all(any != 0), any != 0),
-        };
-        brought.results[lane] = result;
-        brought.truths = brought.truths & !(1 << lane) | u32::from(truth) << lane;
-    }
-}
-
 /// Gives `lanes` of the current frame their results.
-fn apply(c: &mut Checker, cx: &Cx, op: &Op, lanes: u32) {
+fn apply(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, lanes: u32) {
     let kind = Kind::of(op.imm);
-    let brought = &c.init.brought;
-    let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+    let brought = &c.launch.brought;
+    let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
     if kind.has_row() {
         let to = Reg::Narrow(op.d);
         let mut any = 0;
@@ -101,13 +59,13 @@ fn apply(c: &mut Checker, cx: &Cx, op: &Op, lanes: u32) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+pub(super) unsafe fn before(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32) {
     access::reg_decides(c, cx, pc, Reg::Narrow(op.x), Rule::UndefinedOperand);
     if (op.imm as u8) <= Kind::ShflIdx as u8 {
         access::reg_decides(c, cx, pc, Reg::Narrow(op.b), Rule::UndefinedOperand);
         access::reg_decides(c, cx, pc, Reg::Narrow(op.c), Rule::UndefinedOperand);
     }
-    c.init.brought = Brought::default();
+    c.launch.brought = Brought::default();
     // SAFETY: by the contract.
     unsafe {
         take(c, cx, op, cx.active);
@@ -118,14 +76,14 @@ pub(super) unsafe fn before(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
             let mask = |l: usize| lane_of::<u32>(cx.src(op.x), l);
             let first = mask(rest.trailing_zeros() as usize & 31);
             let group = lanes_of(rest).filter(|&l| mask(l) == first).fold(0, |m, l| m | 1 << l);
-            compute(&mut c.init.brought, op.imm, group, &x);
+            compute(&mut c.launch.brought, op.imm, group, &x);
             rest &= !group;
         }
     }
 }
 
 /// After it.
-pub(super) fn after(c: &mut Checker, cx: &mut Cx, op: &Op) {
+pub(super) fn after(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op) {
     apply(c, cx, op, cx.active);
 }
 
@@ -133,20 +91,20 @@ pub(super) fn after(c: &mut Checker, cx: &mut Cx, op: &Op) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(crate) unsafe fn bring(c: &mut Checker, cx: &Cx, op: &Op, lanes: u32, first: bool) {
+pub(crate) unsafe fn bring(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, lanes: u32, first: bool) {
     if first {
-        c.init.brought = Brought::default();
+        c.launch.brought = Brought::default();
     }
     // SAFETY: by the contract.
     unsafe { take(c, cx, op, lanes) };
 }
 
 /// It gets its results.
-pub(crate) fn give(c: &mut Checker, cx: &Cx, op: &Op, lanes: u32, x: &Exchange, first: bool) {
+pub(crate) fn give(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, lanes: u32, x: &Exchange, first: bool) {
     if first {
-        let mut brought = std::mem::take(&mut c.init.brought);
+        let mut brought = std::mem::take(&mut c.launch.brought);
         compute(&mut brought, op.imm, x.present, x);
-        c.init.brought = brought;
+        c.launch.brought = brought;
     }
     apply(c, cx, op, lanes);
 }

@@ -1,11 +1,10 @@
 //! Undefined bytes of asynchronous copies, bulk copies and mbarrier objects.
 
 use super::access::row_decides;
-use super::place::{Left, brought, get, narrowed, set};
-use super::report::UNSET;
-use super::warp;
+use super::bytes::{Left, brought, get, narrowed, set};
+use super::origins::UNSET;
+use super::state::{InitCheck, warp};
 use crate::Rule;
-use crate::checker::Checker;
 use crate::place::{Place, copy_target};
 use warpsmith_simt::machine::atom::{self, via};
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
@@ -19,7 +18,7 @@ use warpsmith_simt::machine::{Cx, Op, bounds, bulk, fill};
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn copy_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
+pub(super) unsafe fn copy_decides(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract, the operation has a list.
     let wide = unsafe { CopyAsync::of(cx, op) }.wide;
     row_decides(c, cx, pc, op.a, wide, Rule::UndefinedAddress);
@@ -31,7 +30,7 @@ pub(super) unsafe fn copy_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+pub(super) unsafe fn copy_done(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract, as in `exec::mem::copy_async`.
     unsafe {
         let CopyAsync { site, from_offset, .. } = CopyAsync::of(cx, op);
@@ -43,7 +42,7 @@ pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
             let wanted = u64::from(lane_of::<u32>(cx.src(op.c), lane)).min(bytes);
             let bits = match wanted {
                 0 => 0,
-                n => get(&c.block.init, &mut c.init.sites, cx, site, Place::Global, from, n, lane),
+                n => get(c.block, &mut c.launch.sites, cx, site, Place::Global, from, n, lane),
             };
             let missing = !bits & low(wanted);
             let origin = match missing {
@@ -60,7 +59,7 @@ pub(super) unsafe fn copy_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn bulk_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
+pub(super) unsafe fn bulk_decides(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract; the list is a `Bulk`.
     let Bulk { to, from, .. } = unsafe { Bulk::of(cx, op) };
     row_decides(c, cx, pc, op.a, to.via != via::SHARED32, Rule::UndefinedAddress);
@@ -72,7 +71,7 @@ pub(super) unsafe fn bulk_decides(c: &mut Checker, cx: &Cx, op: &Op, pc: u32) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+pub(super) unsafe fn bulk_done(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract; `exec::bulk` says what the list holds.
     unsafe {
         let list = Bulk::of(cx, op);
@@ -84,7 +83,7 @@ pub(super) unsafe fn bulk_done(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
             let ((to_place, to), (from_place, from)) = (named(to), named(from));
             for done in (0..bytes).step_by(64) {
                 let n = (bytes - done).min(64);
-                let (block, sites) = (&mut c.block.init, &mut c.init.sites);
+                let (block, sites) = (&*c.block, &mut c.launch.sites);
                 let (from, at) = (from + done, to + done);
                 let mut bits = get(block, sites, cx, from_site, from_place, from, n, lane);
                 let mut load = (from_site, from_place, from);
@@ -119,7 +118,7 @@ fn named((place, at): (bounds::Place, u64)) -> (Place, u64) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+pub(super) unsafe fn stored(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract.
         let target = unsafe { Target::of(cx, op, lane) };
@@ -128,7 +127,7 @@ pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
             // SAFETY: by the contract, the list has a row for each element.
             let row = unsafe { remote::element(cx, op, j) };
             let reg = if target.size == 8 { Reg::Wide(row) } else { Reg::Narrow(row) };
-            let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.following);
+            let w = c.block.warps.get(warp(cx)).filter(|_| cx.following);
             let bits = w.map_or(0, |w| narrowed(w.registers.get(cx, reg, lane)));
             undefined |= (bits & low(target.size)) << (j as u64 * target.size);
             if bits != 0 {
@@ -137,7 +136,7 @@ pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
         }
         let (bytes, (place, at)) = (target.bytes(), named(target.to));
         if target.reduces() {
-            let old = !get(&c.block.init, &mut c.init.sites, cx, 0, place, at, bytes, lane) & low(bytes);
+            let old = !get(c.block, &mut c.launch.sites, cx, 0, place, at, bytes, lane) & low(bytes);
             if old != 0 {
                 origin = brought(c, cx, pc, 0, (place, at, bytes, lane), old);
             }
@@ -152,7 +151,7 @@ pub(super) unsafe fn stored(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn filled(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
+pub(super) unsafe fn filled(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract.
         let ((to, bytes), site) = unsafe { (fill::range(cx, op, lane), Via::of(cx, op).site) };
@@ -168,11 +167,11 @@ pub(super) unsafe fn filled(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32) {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn object_done(c: &mut Checker, cx: &mut Cx, op: &Op) {
+pub(super) unsafe fn object_done(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract; addresses are found as those of atomics.
         if let (Place::Shared, at) = named(unsafe { atom::address(cx, op, lane) }) {
-            c.block.init.set_shared(at, 8, low(8), UNSET);
+            c.block.set_shared(at, 8, low(8), UNSET);
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Undefined values in matrix instructions.
 
-use super::super::checker::Checker;
 use super::super::pieces;
 use super::super::place::Place;
-use super::place::{self, Left};
-use super::report::UNSET;
-use super::warp;
+use super::bytes::{self, Left};
+use super::origins::UNSET;
+use super::state::{InitCheck, warp};
 use warpsmith_simt::machine::fragment::Piece;
 use warpsmith_simt::machine::mma::{Shape, accumulator_place, factor_place};
 use warpsmith_simt::machine::note::{Note, Reg};
@@ -19,15 +18,14 @@ use warpsmith_simt::machine::{Cx, LANES, Op};
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn multiply(c: &mut Checker, cx: &mut Cx, op: &Op, note: &Note) {
+pub(super) unsafe fn multiply(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, note: &Note) {
     if cx.active != cx.live {
         // Not all lanes are here: it will be executed once they are.
         return;
     }
-    // SAFETY: a checked launch runs.
-    let notes = unsafe { c.init.notes() };
+    let notes = c.notes;
     let (reads, writes) = (notes.reads(note), notes.writes(note));
-    let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+    let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
     let r = &mut w.registers;
     let Some(&source) = reads.iter().find(|&&reg| r.touched(cx, reg)) else {
         writes.iter().for_each(|&reg| r.define(cx, reg, cx.active));
@@ -85,39 +83,39 @@ pub(super) unsafe fn multiply(c: &mut Checker, cx: &mut Cx, op: &Op, note: &Note
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn access(c: &mut Checker, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
+pub(super) unsafe fn access(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32, note: &Note) {
     // SAFETY: by the contract.
     let ((pieces, stores), site) = unsafe { (pieces::of_matrix(cx, op, note.taint), Via::of(cx, op).site) };
     let holder = |p: &Piece| if p.shared { Place::Shared } else { Place::Global };
     let reg = |p: &Piece| if p.wide { Reg::Wide(p.row) } else { Reg::Narrow(p.row) };
     if stores {
         for p in &pieces {
-            let w = c.block.init.warps.get(warp(cx)).filter(|_| cx.following);
+            let w = c.block.warps.get(warp(cx)).filter(|_| cx.following);
             let (undefined, origin) = w.map_or((0, UNSET), |w| {
-                (place::narrowed(w.registers.get(cx, reg(p), p.lane) >> p.bit), w.registers.origin(cx, reg(p)))
+                (bytes::narrowed(w.registers.get(cx, reg(p), p.lane) >> p.bit), w.registers.origin(cx, reg(p)))
             });
             let (at, bytes, lane, bits) = (p.at, p.bytes, p.lane, !undefined & low(p.bytes));
-            place::set(c, cx, &Left { site, pc, place: holder(p), at, bytes, lane, bits, origin });
+            bytes::set(c, cx, &Left { site, pc, place: holder(p), at, bytes, lane, bits, origin });
         }
         return;
     }
     // Registers are filled piece by piece: first all count as defined.
     if cx.following
-        && let Some(w) = c.block.init.warps.get_mut(warp(cx))
+        && let Some(w) = c.block.warps.get_mut(warp(cx))
     {
         pieces.iter().for_each(|p| w.registers.set(cx, reg(p), p.lane, 0));
     }
     for p in &pieces {
-        let defined = place::get(&c.block.init, &mut c.init.sites, cx, site, holder(p), p.at, p.bytes, p.lane);
+        let defined = bytes::get(c.block, &mut c.launch.sites, cx, site, holder(p), p.at, p.bytes, p.lane);
         let missing = !defined & low(p.bytes);
         if missing == 0 {
             continue;
         }
-        let origin = place::brought(c, cx, pc, site, (holder(p), p.at, p.bytes, p.lane), missing);
-        let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+        let origin = bytes::brought(c, cx, pc, site, (holder(p), p.at, p.bytes, p.lane), missing);
+        let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
         w.registers.make();
         (w.tainted, cx.following) = (true, true);
-        let bits = w.registers.get(cx, reg(p), p.lane) | place::widened(missing) << p.bit;
+        let bits = w.registers.get(cx, reg(p), p.lane) | bytes::widened(missing) << p.bit;
         w.registers.set(cx, reg(p), p.lane, bits);
         w.registers.came(cx, reg(p), origin);
     }

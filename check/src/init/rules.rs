@@ -1,8 +1,7 @@
 //! How undefined bits pass through operations that stay in registers.
 
-use super::super::checker::Checker;
 use super::registers::Registers;
-use super::warp;
+use super::state::{InitCheck, warp};
 use warpsmith_simt::machine::lanes::{combine, lane_of, lanes_of};
 use warpsmith_simt::machine::note::{Note, Reg, Relation, Taint, Test};
 use warpsmith_simt::machine::shadow::low;
@@ -81,11 +80,10 @@ unsafe fn truth(r: &Registers, cx: &Cx, q: u16, lane: usize) -> Option<bool> {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn plain(c: &mut Checker, cx: &mut Cx, op: &Op, note: &Note) {
-    // SAFETY: a checked launch runs.
-    let notes = unsafe { c.init.notes() };
+pub(super) unsafe fn plain(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, note: &Note) {
+    let notes = c.notes;
     let (reads, writes) = (notes.reads(note), notes.writes(note));
-    let Some(w) = c.block.init.warps.get_mut(warp(cx)) else { return };
+    let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
     let r = &mut w.registers;
     if writes.is_empty() {
         return;
