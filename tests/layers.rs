@@ -285,6 +285,19 @@ fn the_machine_executes_what_it_does_not_load() {
     below(&sources, 0, &["lower"], &["load", "launch"]);
 }
 
+/// What the checkers find is below them, none of them knows another, and only what observes a launch knows all.
+#[test]
+fn the_checkers_know_neither_each_other_nor_the_observer() {
+    let sources = Sources::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("check/src"));
+    let observer = ["checker", "launch"];
+    let checkers = ["init", "race", "copies"];
+    below(&sources, 0, &["raw", "findings", "fold", "place"], &[&observer[..], &checkers].concat());
+    for checker in checkers {
+        let others: Vec<&str> = checkers.into_iter().filter(|c| *c != checker).collect();
+        below(&sources, 0, &[checker], &[&observer[..], &others].concat());
+    }
+}
+
 /// That circles are found, through `use`, through paths in code, and behind a façade.
 #[test]
 fn a_circle_is_found_however_it_is_written() {
