@@ -145,17 +145,15 @@ fn both(gpu: &mut Gpu, case: &Case, kv: KvType, seed: u64) -> [Vec<u32>; 2] {
     [got, canonical(gpu.read(&y))]
 }
 
-fn alike(cases: &[Case], kv: KvType) {
-    for mut gpu in Gpu::all() {
-        for (i, case) in cases.iter().enumerate() {
-            let [got, want] = both(&mut gpu, case, kv, 70 + i as u64);
-            let width = (case.heads.0 * case.dim) as usize;
-            for (c, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
-                assert!(got == want, "{kv} on {}: column {c} of {case:?}", gpu.name());
-            }
-            let numbers = got.iter().filter(|v| !f32::from_bits(**v).is_nan()).count();
-            assert!(numbers > 0, "{kv}: nothing is a number in {case:?}");
+fn alike(mut gpu: Gpu, cases: &[Case], kv: KvType) {
+    for (i, case) in cases.iter().enumerate() {
+        let [got, want] = both(&mut gpu, case, kv, 70 + i as u64);
+        let width = (case.heads.0 * case.dim) as usize;
+        for (c, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
+            assert!(got == want, "{kv} on {}: column {c} of {case:?}", gpu.name());
         }
+        let numbers = got.iter().filter(|v| !f32::from_bits(**v).is_nan()).count();
+        assert!(numbers > 0, "{kv}: nothing is a number in {case:?}");
     }
 }
 
@@ -181,18 +179,27 @@ fn cases() -> Vec<Case> {
     all
 }
 
+/// On tensor cores, but for heads of more than 128 elements.
 #[test]
 fn the_bits_of_single_steps_f16() {
-    alike(&cases(), KvType::F16);
+    alike(Gpu::of(90), &cases(), KvType::F16);
 }
 
 #[test]
 fn the_bits_of_single_steps_int8() {
-    alike(&cases(), KvType::Int8);
+    alike(Gpu::of(90), &cases(), KvType::Int8);
 }
 
-/// Without tensor cores anywhere.
+/// Where a block does what the blocks of a step do.
 #[test]
-fn the_bits_of_single_steps_f32() {
-    alike(&cases(), KvType::F32);
+fn the_bits_of_single_steps_without_tensor_cores() {
+    let cases = [
+        Case { heads: (5, 1), dim: 80, first: 150, count: 9, ..PLAIN },
+        Case { heads: (16, 1), dim: 256, first: 70, count: 6, paged: true, ..PLAIN },
+        Case { heads: (4, 2), dim: 64, window: 23, first: 90, count: 12, broken: true, room: -3, ..PLAIN },
+    ];
+    for kv in KvType::ALL {
+        alike(Gpu::of(75), &cases, kv);
+    }
+    alike(Gpu::of(90), &cases[..1], KvType::F32);
 }
