@@ -1,14 +1,14 @@
-//! Prompts with the bits of single steps: columns in runs of consecutive tokens of a sequence, as [`prefill`](super::prefill) takes
-//! them, with the results that [`step`](super::step) gives.
+//! Prompts with the bits of single steps: columns in runs of consecutive tokens of a sequence, as [`prefill`] takes
+//! them, with the results that [`step`] gives.
 //!
-//! Arguments are those of [`prefill`](super::prefill), and so is what a column without a place gives. What a step of one token does
+//! Arguments are those of [`prefill`], and so is what a column without a place gives. What a step of one token does
 //! in many blocks, each for a part of the positions, a warp does here one after the other: for each part of positions and each turn
-//! of a step's warps the same tiles of tensor cores, put together in the same order ([`tiles`](super::tiles)). A warp takes as many
+//! of a step's warps the same tiles of tensor cores, put together in the same order (`attention/tiles.rs`). A warp takes as many
 //! columns at once as have up to eight query heads of a key head together; keys and values are then read once for all of them, and
 //! by the warps of a block at about the same time. Tiles to which some of its columns attend and others not, or not to all of
 //! their positions, it takes for each column apart, as a value that is not a number would reach the others through a weight of 0.
 //!
-//! Where [`step`](super::step) has no tensor cores, a block does what the blocks of single steps do, a column after the other: that is
+//! Where [`step`] has no tensor cores, a block does what the blocks of single steps do, a column after the other: that is
 //! not made to be fast.
 
 use super::{prefill, step, step::HEADS};
