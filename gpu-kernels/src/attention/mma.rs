@@ -60,7 +60,7 @@ unsafe fn attend<
 
     // What any row of the block attends to; positions are consecutive. Tiles of keys begin at multiples of their size, so that a row
     // meets the same ones in any block.
-    let limit = if c.capacity < a.layer.context { c.capacity } else { a.layer.context };
+    let limit = a.limit(&c);
     let end = c.position + tile.count;
     let end = if end < limit { end } else { limit };
     let from = a.layer.window_start(c.position);

@@ -122,6 +122,12 @@ pub(super) mod frame {
             math::exp2_approx_ftz(score * core::f32::consts::LOG2_E - largest)
         }
 
+        /// Positions below it have a place, of a column's caches and the tables.
+        #[inline(always)]
+        pub fn limit(&self, c: &Column) -> u32 {
+            if c.capacity < self.layer.context { c.capacity } else { self.layer.context }
+        }
+
         /// The positions `first .. end` that a column attends to; none if it has no place.
         #[inline(always)]
         pub unsafe fn range(&self, column: u32) -> (u32, u32) {

@@ -106,13 +106,6 @@ mod run {
         }
     }
 
-    /// How many positions from `first` on have a place, of a column whose caches and tables these are.
-    #[inline(always)]
-    fn places(c: &Column, layer: &super::Layer, first: u32) -> u32 {
-        let limit = if c.capacity < layer.context { c.capacity } else { layer.context };
-        limit.saturating_sub(first)
-    }
-
     #[device]
     pub unsafe fn attend<T: Cached>(a: Args) {
         let memory = Memory::declared();
@@ -167,7 +160,7 @@ mod run {
             head: set * HEADS as u32,
             heads: (spot.group - set * HEADS as u32).min(HEADS as u32),
         };
-        let there = places(&c, &layer, mine.position).min(mine.count);
+        let there = a.limit(&c).saturating_sub(mine.position).min(mine.count);
         none(a, &spot, (first + there, first + mine.count), (mine.head, mine.heads));
         if there == 0 {
             return;
@@ -247,12 +240,7 @@ mod run {
         let span = |i: u32| Span::of(&a.layer, mine.position + i, true);
         let (earliest, latest) = (span(first), span(end - 1));
         // The lane's two heads: their columns, and which heads of these they are.
-        let mut owner = [(u32::MAX, 0u32); 2];
-        for e in 0..2 {
-            let h = (2 * t + e) as u32;
-            let i = h / mine.heads;
-            owner[e] = (i, h - i * mine.heads);
-        }
+        let owner = [2 * t as u32, 2 * t as u32 + 1].map(|slot| (slot / mine.heads, slot % mine.heads));
         // Places past the last head repeat it.
         let last = (mine.heads * end - 1) as usize;
         let head = if g < last { g } else { last };
@@ -325,13 +313,12 @@ mod run {
     /// All threads of the block make this call.
     #[device]
     unsafe fn apart<T: Cached>(a: &Args, memory: &Memory) {
-        let (spot, layer) = (Spot::of(a), a.layer);
+        let spot = Spot::of(a);
         let c = a.columns.at(a.tile().column(0) as usize);
         let mut i = spot.first;
         while i < spot.end {
             let position = c.position + i;
-            if places(&c, &layer, position) == 0 {
-                // Each warp a share of the heads would be as good.
+            if position >= a.limit(&c) {
                 if warp_index() == 0 {
                     none(a, &spot, (i, i + 1), (0, spot.group));
                 }
@@ -356,7 +343,7 @@ mod run {
         let mut before = span.start;
         let mut turn = 0;
         while before < span.end {
-            // The part before is done with its queries, and with its sums.
+            // The part before, or the column, is done with its queries and sums.
             sync::block();
             keep_all(a, x, (dim, spot.group), memory);
             sync::block();
@@ -386,7 +373,6 @@ mod run {
             before = end;
             turn = 1 - turn;
         }
-        sync::block();
     }
 
     /// The queries of a column, whose first element is `at`, as numbers.

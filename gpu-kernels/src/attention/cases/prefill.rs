@@ -16,20 +16,30 @@ use warpsmith_device::{Kernel, KernelMeta};
 const SPILLED: &[(&str, u32)] = &[("attn_prefill_q8", 8)];
 const SPILLED_WHY: &str = "a register over 255, for heads of one size";
 
-/// Attention of a prompt, by the type of the cache.
-pub struct Prompts;
+/// Attention of a prompt, by the type of the cache: rounded to f16, or with the bits of single steps.
+pub struct PromptsOf<const EXACT: bool>;
 
-impl Operation for Prompts {
+/// By the kernels that round queries and weights to f16.
+pub type Prompts = PromptsOf<false>;
+/// By those with the bits of single steps.
+pub type ExactPrompts = PromptsOf<true>;
+
+impl<const EXACT: bool> Operation for PromptsOf<EXACT> {
     type Variant = KvType;
 
     fn kernels() -> Vec<Listed> {
         let measured = Measured::By("prefill");
+        let plain = Measured::Not("takes caches of f32 without rounding, and so without tensor cores");
+        if EXACT {
+            return vec![
+                Listed::new::<AttnPromptF16<'_>>(measured, measured),
+                Listed::new::<AttnPromptF32<'_>>(plain, plain),
+                Listed::new::<AttnPromptQ8<'_>>(measured, measured),
+            ];
+        }
         vec![
             Listed::new::<AttnPrefillF16<'_>>(measured, measured),
-            Listed::new::<AttnPrefillF32<'_>>(
-                measured,
-                Measured::Not("takes caches of f32 without rounding, and so without tensor cores"),
-            ),
+            Listed::new::<AttnPrefillF32<'_>>(measured, plain),
             Listed::new::<AttnPrefillQ8<'_>>(measured, measured).spilling(SPILLED, SPILLED_WHY),
         ]
     }
@@ -39,44 +49,7 @@ impl Operation for Prompts {
     }
 
     fn launches(kv: KvType) -> Vec<&'static str> {
-        vec![kernel(kv).name]
-    }
-
-    fn sizes(_: KvType) -> NamedSizes {
-        SIZES
-    }
-
-    fn shapes(_: KvType) -> Vec<Vec<usize>> {
-        prompt_shapes()
-    }
-
-    fn run<B: Bench>(kv: KvType, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        run(shape, bench, rng, kv, Form::Rounded)
-    }
-}
-
-/// Attention of a prompt with the bits of single steps, by the type of the cache.
-pub struct ExactPrompts;
-
-impl Operation for ExactPrompts {
-    type Variant = KvType;
-
-    fn kernels() -> Vec<Listed> {
-        let (measured, other) =
-            (Measured::By("prefill"), Measured::Not("takes what a step of a column takes, without tensor cores"));
-        vec![
-            Listed::new::<AttnPromptF16<'_>>(measured, measured),
-            Listed::new::<AttnPromptF32<'_>>(other, other),
-            Listed::new::<AttnPromptQ8<'_>>(measured, measured),
-        ]
-    }
-
-    fn variants() -> Vec<KvType> {
-        KvType::ALL.to_vec()
-    }
-
-    fn launches(kv: KvType) -> Vec<&'static str> {
-        vec![exact_kernel(kv).name]
+        vec![if EXACT { exact_kernel(kv) } else { kernel(kv) }.name]
     }
 
     fn sizes(_: KvType) -> NamedSizes {
@@ -85,26 +58,33 @@ impl Operation for ExactPrompts {
 
     fn shapes(_: KvType) -> Vec<Vec<usize>> {
         let mut all = prompt_shapes();
-        // Query heads that share a key head, of which a warp has several columns, or half of one; and several parts.
-        for group in [3, 4, 5, 8, 9, 16] {
-            all.push(vec![21, 2 * group, 2, 64, 0, 200, 70, group % 2]);
+        if EXACT {
+            // Query heads that share a key head, of which a warp has several columns, or half of one; and several parts.
+            for group in [3, 4, 5, 8, 9, 16] {
+                all.push(vec![21, 2 * group, 2, 64, 0, 200, 70, group % 2]);
+            }
+            all.push(vec![40, 4, 1, 128, 100, 400, 300, 1]);
         }
-        all.push(vec![40, 4, 1, 128, 100, 400, 300, 1]);
         all
     }
 
     fn run<B: Bench>(kv: KvType, shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        run(shape, bench, rng, kv, Form::Exact)
+        match kv {
+            KvType::F16 => run_over::<B, f16>(shape, bench, rng, (kv, EXACT)),
+            KvType::F32 => run_over::<B, f32>(shape, bench, rng, (kv, EXACT)),
+            KvType::Int8 => run_over::<B, i8>(shape, bench, rng, (kv, EXACT)),
+        }
     }
 }
 
-/// Which of the kernels of a prompt runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// That which rounds queries and weights to f16.
-    Rounded,
-    /// That with the bits of single steps.
-    Exact,
+/// The kernel that rounds, for a type of cache.
+#[must_use]
+pub fn kernel(kv: KvType) -> &'static KernelMeta {
+    match kv {
+        KvType::F16 => AttnPrefillF16::META,
+        KvType::F32 => AttnPrefillF32::META,
+        KvType::Int8 => AttnPrefillQ8::META,
+    }
 }
 
 /// The kernel with the bits of single steps for a type of cache.
@@ -114,16 +94,6 @@ pub fn exact_kernel(kv: KvType) -> &'static KernelMeta {
         KvType::F16 => AttnPromptF16::META,
         KvType::F32 => AttnPromptF32::META,
         KvType::Int8 => AttnPromptQ8::META,
-    }
-}
-
-/// The kernel for a type of cache.
-#[must_use]
-pub fn kernel(kv: KvType) -> &'static KernelMeta {
-    match kv {
-        KvType::F16 => AttnPrefillF16::META,
-        KvType::F32 => AttnPrefillF32::META,
-        KvType::Int8 => AttnPrefillQ8::META,
     }
 }
 
@@ -169,15 +139,6 @@ fn prompt_shapes() -> Vec<Vec<usize>> {
     all
 }
 
-/// Runs a prompt over caches of a type.
-fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv: KvType, form: Form) -> Outcome {
-    match kv {
-        KvType::F16 => run_over::<B, f16>(shape, bench, rng, (kv, form)),
-        KvType::F32 => run_over::<B, f32>(shape, bench, rng, (kv, form)),
-        KvType::Int8 => run_over::<B, i8>(shape, bench, rng, (kv, form)),
-    }
-}
-
 /// A prompt: its sizes, and what it is made of.
 struct Prompt {
     first: usize,
@@ -190,11 +151,12 @@ struct Prompt {
     sinks: Vec<f32>,
 }
 
+/// Runs a prompt over caches of a type, by one of its two kernels.
 fn run_over<B: Bench, T: Stored>(
     shape: &Shape<'_>,
     bench: &mut B,
     rng: &mut Rng,
-    (kv, form): (KvType, Form),
+    (kv, exact_kernel): (KvType, bool),
 ) -> Outcome {
     let [n, q_heads, kv_heads, dim, window, capacity, first] =
         shape.sizes(["columns", "q_heads", "kv_heads", "head_dim", "window", "capacity", "position"])?;
@@ -225,21 +187,22 @@ fn run_over<B: Bench, T: Stored>(
     let attend =
         PrefillArguments { qkv: &qkv, columns: &d_columns, tiles: &tiles, sinks: &d_sinks, y: &mut y, strides, layer };
     // SAFETY: the caches are buffers of this function, which nothing else touches meanwhile.
-    unsafe {
-        match form {
-            Form::Rounded => attend.launch(bench, kv, false),
-            Form::Exact => prompt::launch(attend, bench, kv, false),
-        }
-    }?;
+    unsafe { if exact_kernel { prompt::launch(attend, bench, kv, false) } else { attend.launch(bench, kv, false) } }?;
     let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
     let got = bench.read(&y)?;
     let prompt = Prompt { first, capacity, layer, stride, exact, x, sinks };
-    (0..n).try_for_each(|c| prompt.compare((kv, form), c, &got[c * y_stride..][..y_stride], (&keys, &values)))
+    (0..n).try_for_each(|c| prompt.compare((kv, exact_kernel), c, &got[c * y_stride..][..y_stride], (&keys, &values)))
 }
 
 impl Prompt {
     /// Compares a column's output with the definition.
-    fn compare(&self, (kv, form): (KvType, Form), c: usize, y: &[f32], (keys, values): (&[f32], &[f32])) -> Outcome {
+    fn compare(
+        &self,
+        (kv, exact_kernel): (KvType, bool),
+        c: usize,
+        y: &[f32],
+        (keys, values): (&[f32], &[f32]),
+    ) -> Outcome {
         let [q_heads, kv_heads, dim] =
             [self.layer.q_heads, self.layer.kv_heads, self.layer.head_dim].map(|n| n as usize);
         let (position, capacity) = (self.first + c, self.capacity);
@@ -262,10 +225,10 @@ impl Prompt {
             let size = |t: usize| (0..dim).map(|d| (q[d] * f64::from(keys[t * dim + d])).abs()).sum::<f64>();
             let reach = range.clone().map(size).fold(0.0f64, f64::max) / (dim as f64).sqrt();
             // Where there are tensor cores, all but f32 is multiplied on them; the plain form is far within that bound.
-            let bound = match form {
-                Form::Exact => step_bound(reach),
-                Form::Rounded if kv == KvType::F32 => 3e-5,
-                Form::Rounded => tensor_bound(if self.exact { 0.0 } else { reach }, range.len()),
+            let bound = match (exact_kernel, kv) {
+                (true, _) => step_bound(reach),
+                (false, KvType::F32) => 3e-5,
+                (false, _) => tensor_bound(if self.exact { 0.0 } else { reach }, range.len()),
             };
             close(&y[h * dim..][..dim], &want, |_| bound * largest)
                 .map_err(|e| Failure::Wrong(format!("column {c} head {h}: {e}")))?;
