@@ -1,7 +1,7 @@
 //! Names the shared library `libcuda.so.1` and lays the links by which a loader finds it:
-//! `<target>/<profile>/software-cuda/libcuda.so{,.1}` point at `../libwarpsmith_driver.so`. They are not in
-//! `<target>/<profile>` itself: cargo puts that folder on `LD_LIBRARY_PATH`, and every test would then find the software
-//! driver where it looks for the real one.
+//! `<target>/<profile>/software-cuda/libcuda.so{,.1}` point at `../deps/libwarpsmith_driver.so`, where every build leaves the
+//! library; only `cargo build` puts it into `<target>/<profile>` as well. They are not in that folder itself: cargo puts it on
+//! `LD_LIBRARY_PATH`, and every test would then find the software driver where it looks for the real one.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -26,7 +26,7 @@ fn run() -> Result<(), String> {
         fs::create_dir_all(&links).map_err(|e| format!("cannot create {}: {e}", links.display()))?;
         for name in ["libcuda.so.1", "libcuda.so"] {
             let link = links.join(name);
-            place(Path::new("../libwarpsmith_driver.so"), &link)
+            place(Path::new("../deps/libwarpsmith_driver.so"), &link)
                 .map_err(|e| format!("cannot link {}: {e}", link.display()))?;
         }
     }

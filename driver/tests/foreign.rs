@@ -5,27 +5,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg(target_os = "linux")]
 
+#[path = "common/built.rs"]
+mod built;
+
 use std::path::PathBuf;
 use std::process::Command;
 
 #[test]
 fn cudarc_runs_on_the_built_library() {
-    // <target>/<profile>/deps/<this test>
-    let profile = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
-    let target = profile.parent().unwrap();
-    let name = profile.file_name().unwrap().to_str().unwrap();
-    // The folder of the profile `dev` is `debug`; the others' are called as they are.
-    let cargo_profile = if name == "debug" { "dev" } else { name };
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--lib", "--quiet", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")])
-        .args(["--profile", cargo_profile, "--target-dir"])
-        .arg(target)
-        .status()
-        .unwrap();
-    assert!(status.success());
-
+    let library = built::software_cuda();
     let package: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "tests", "foreign", "cudarc"].iter().collect();
-    let own_target = target.join("foreign-cudarc");
+    let own_target = library.ancestors().nth(2).unwrap().join("foreign-cudarc");
     let status = Command::new(env!("CARGO"))
         .args(["build", "--locked", "--quiet", "--manifest-path"])
         .arg(package.join("Cargo.toml"))
@@ -36,7 +26,7 @@ fn cudarc_runs_on_the_built_library() {
     assert!(status.success(), "tests/foreign/cudarc builds");
 
     let output = Command::new(own_target.join("debug").join("foreign-cudarc"))
-        .env("LD_LIBRARY_PATH", profile.join("software-cuda"))
+        .env("LD_LIBRARY_PATH", library)
         .env("WARPSMITH_DRIVER", "software")
         .env("WARPSMITH_DEVICES", "2")
         .env("WARPSMITH_SM", "80")

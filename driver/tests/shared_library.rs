@@ -5,36 +5,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg(target_os = "linux")]
 
+#[path = "common/built.rs"]
+mod built;
 #[path = "../api/tests/common/mod.rs"]
 mod common;
 
 use std::ffi::{CString, c_void};
-use std::path::PathBuf;
-use std::process::Command;
 use std::ptr::null_mut;
 
 use libloading::{Library, Symbol};
-
-/// Builds the shared library beside this test and gives its path.
-fn library() -> PathBuf {
-    // <target>/<profile>/deps/<this test>
-    let profile = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
-    let target = profile.parent().unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--lib", "--quiet", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    cargo.arg("--target-dir").arg(target);
-    // The folder of the profile `dev` is `debug`; the others' are called as they are.
-    let name = profile.file_name().unwrap();
-    cargo.arg("--profile").arg(if name == "debug" { "dev".as_ref() } else { name });
-    let status = cargo.status().unwrap();
-    assert!(status.success());
-    let links = profile.join("software-cuda");
-    for name in ["libcuda.so", "libcuda.so.1"] {
-        assert!(links.join(name).exists(), "{} leads nowhere", links.join(name).display());
-    }
-    assert!(!profile.join("libcuda.so.1").exists(), "cargo puts this folder on the loader's path");
-    links.join("libcuda.so.1")
-}
 
 macro_rules! symbol {
     ($library:expr, $name:literal, fn($($t:ty),*)) => {{
@@ -46,12 +25,16 @@ macro_rules! symbol {
 
 #[test]
 fn a_program_that_loads_libcuda() {
-    let path = library();
+    let folder = built::software_cuda();
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        assert!(folder.join(name).exists(), "{} leads nowhere", folder.join(name).display());
+    }
+    assert!(!folder.with_file_name("libcuda.so.1").exists(), "cargo puts this folder on the loader's path");
     // The library is another instance than the one linked here, and reads its own environment.
     // SAFETY: no other thread of this test reads the environment meanwhile.
     unsafe { std::env::set_var("WARPSMITH_DRIVER", "software") };
     // SAFETY: the library was just built.
-    let library = unsafe { Library::new(&path) }.unwrap();
+    let library = unsafe { Library::new(folder.join("libcuda.so.1")) }.unwrap();
     let init = symbol!(library, "cuInit", fn(u32));
     let count = symbol!(library, "cuDeviceGetCount", fn(*mut i32));
     let retain = symbol!(library, "cuDevicePrimaryCtxRetain", fn(*mut *mut c_void, i32));
@@ -92,7 +75,7 @@ fn a_program_that_loads_libcuda() {
 
     // Where the software driver stands in for CUDA's, it is not taken for it.
     // SAFETY: as above.
-    unsafe { std::env::set_var("WARPSMITH_CUDA_LIBRARY", &path) };
+    unsafe { std::env::set_var("WARPSMITH_CUDA_LIBRARY", folder.join("libcuda.so.1")) };
     let why = warpsmith_driver_api::probe_real().unwrap_err();
     assert!(why.contains("is the software driver itself"), "{why}");
 }

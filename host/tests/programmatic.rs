@@ -64,24 +64,21 @@ type Case = (&'static str, &'static [Format], Activations, KvType);
 const MIXED: &[Format] = &[Format::F16, Format::Q8_0, Format::Q4_K, Format::F32];
 
 fn same_bits(cases: &[Case]) {
-    let _checked = software::check(Checks::ALL);
     for &(architecture, formats, activations, kv) in cases {
         let experts = mixtures::ALL.contains(&architecture).then_some((5, 2));
         let model = device::load(&Synthetic { architecture, experts, ..wide(formats) }.file());
+        let run = |mode, programmatic| {
+            let decoder = DecoderOptions { mode, activations, programmatic, ..Default::default() };
+            let sequence = SequenceOptions { kv, ..Default::default() };
+            (session(&model, SessionOptions { sequence, decoder }), batch(&model, decoder))
+        };
+        // Of ordinary launches one by one; the others are looked at for races as well.
+        let want = run(Mode::Eager, false);
+        let _checked = software::check(Checks::ALL);
         for mode in [Mode::Eager, Mode::Graph] {
-            let run = |programmatic| {
-                session(
-                    &model,
-                    SessionOptions {
-                        sequence: SequenceOptions { kv, ..Default::default() },
-                        decoder: DecoderOptions { mode, activations, programmatic, ..Default::default() },
-                    },
-                )
-            };
-            assert_eq!(run(true), run(false), "{architecture} {formats:?} {activations} {mode:?}");
-            let run =
-                |programmatic| batch(&model, DecoderOptions { mode, activations, programmatic, ..Default::default() });
-            assert_eq!(run(true), run(false), "{architecture} {formats:?} {activations} {mode:?}, three sequences");
+            let got = run(mode, true);
+            assert_eq!(got.0, want.0, "{architecture} {formats:?} {activations} {mode:?}");
+            assert_eq!(got.1, want.1, "{architecture} {formats:?} {activations} {mode:?}, three sequences");
         }
     }
 }

@@ -83,7 +83,7 @@ fn what_is_embedded_is_small() {
     let texts: usize = builtin_image().code().unwrap().iter().map(|(_, text)| text.len()).sum();
     let embedded = builtin_image().embedded_bytes();
     println!("{texts} bytes of PTX in {embedded}");
-    // A build that nobody ships is packed with less effort.
-    let most = if cfg!(debug_assertions) { 9 << 19 } else { 3 << 20 };
+    // A build that nobody ships is packed with less effort, into up to twice as much.
+    let most = if cfg!(debug_assertions) { 6 << 20 } else { 3 << 20 };
     assert!(embedded <= most, "{embedded} bytes are embedded");
 }

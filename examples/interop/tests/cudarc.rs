@@ -2,25 +2,28 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg(target_os = "linux")]
 
+#[path = "../../../driver/tests/common/built.rs"]
+mod built;
+
 use std::path::Path;
 use std::process::Command;
 
 fn run(argument: &[&str]) -> String {
-    // <target>/<profile>/deps/<this test>
-    let profile = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
-    let (target, name) = (profile.parent().unwrap(), profile.file_name().unwrap().to_str().unwrap());
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--lib", "--quiet", "-p", "warpsmith-driver", "--target-dir"])
-        .arg(target)
-        // The folder of the profile `dev` is `debug`; the others' are called as they are.
-        .args(["--profile", if name == "debug" { "dev" } else { name }])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .status()
-        .unwrap();
+    let library = built::software_cuda();
+    // What all tests of the workspace are built with: after a bare `cargo test` this has nothing to do, where the library on its own
+    // would be compiled a second time, with fewer features of the crates that it shares with others.
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--no-run", "--quiet", "--workspace", "--test", "shared_library", "--target-dir"]);
+    cargo.arg(library.ancestors().nth(2).unwrap());
+    let profile = library.parent().unwrap().file_name().unwrap();
+    if profile != "debug" {
+        cargo.arg("--profile").arg(profile);
+    }
+    let status = cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).status().unwrap();
     assert!(status.success());
     let output = Command::new(env!("CARGO_BIN_EXE_warpsmith-interop"))
         .args(argument)
-        .env("LD_LIBRARY_PATH", profile.join("software-cuda"))
+        .env("LD_LIBRARY_PATH", library)
         .env("WARPSMITH_DRIVER", "software")
         .env("WARPSMITH_SM", "90")
         .output()

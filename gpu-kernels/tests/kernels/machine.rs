@@ -38,9 +38,9 @@ impl Gpu {
         Gpu::of(90)
     }
 
-    /// A device for every way in which the kernels were compiled.
+    /// A device for every way in which the kernels were compiled; `WARPSMITH_ARCHS` may have left one out.
     pub fn all() -> Vec<Gpu> {
-        vec![Gpu::of(75), Gpu::of(90)]
+        output().images.iter().map(|image| Gpu::of(image.sm)).collect()
     }
 
     pub fn name(&self) -> String {
