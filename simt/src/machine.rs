@@ -16,7 +16,7 @@ pub mod bounds {
     pub use crate::fault::Place;
 }
 pub mod bulk {
-    pub use crate::exec::bulk::{NO_REDUCTION, barrier, ends, reaches};
+    pub use crate::exec::bulk::{NO_REDUCTION, barrier, ends, mask, parts, reaches};
 }
 pub mod collective {
     pub use crate::exec::collective::{gather, named, source};

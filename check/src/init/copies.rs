@@ -61,10 +61,13 @@ pub(super) unsafe fn copy_done(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: 
 /// The contract of handlers.
 pub(super) unsafe fn bulk_decides(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, pc: u32) {
     // SAFETY: by the contract; the list is a `Bulk`.
-    let Bulk { to, from, .. } = unsafe { Bulk::of(cx, op) };
+    let (Bulk { to, from, masked, .. }, mask) = unsafe { (Bulk::of(cx, op), Bulk::row(cx, op, 1)) };
     row_decides(c, cx, pc, op.a, to.via != via::SHARED32, Rule::UndefinedAddress);
     row_decides(c, cx, pc, op.b, from.via != via::SHARED32, Rule::UndefinedAddress);
     row_decides(c, cx, pc, op.c, false, Rule::UndefinedOperand);
+    if masked {
+        row_decides(c, cx, pc, mask, false, Rule::UndefinedOperand);
+    }
 }
 
 /// Follows a bulk copy. A reduction leaves defined what was, and undefined what either side has undefined.
@@ -81,8 +84,10 @@ pub(super) unsafe fn bulk_done(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: 
             let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
             let (to, from) = bulk::ends(cx, op, &list, lane);
             let ((to_place, to), (from_place, from)) = (named(to), named(from));
-            for done in (0..bytes).step_by(64) {
-                let n = (bytes - done).min(64);
+            let turns = |(first, count): (u64, u64)| {
+                (0..count).step_by(64).map(move |done| (first + done, (count - done).min(64)))
+            };
+            for (done, n) in bulk::parts(bytes, bulk::mask(cx, op, &list, lane)).flat_map(turns) {
                 let (block, sites) = (&*c.block, &mut c.launch.sites);
                 let (from, at) = (from + done, to + done);
                 let mut bits = get(block, sites, cx, from_site, from_place, from, n, lane);

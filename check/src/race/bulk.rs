@@ -20,7 +20,7 @@ use super::copy::{record, weak};
 use super::shadow::TOGETHER;
 use super::state::RaceCheck;
 use warpsmith_simt::machine::bounds::Place;
-use warpsmith_simt::machine::bulk::{NO_REDUCTION, barrier, ends, reaches};
+use warpsmith_simt::machine::bulk::{NO_REDUCTION, barrier, ends, mask, parts, reaches};
 use warpsmith_simt::machine::fill;
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::{Access, Does, Order, Scope};
@@ -35,11 +35,12 @@ use warpsmith_simt::machine::{Cx, LANES, Op};
 pub(super) unsafe fn copied(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32) {
     for lane in lanes_of(cx.active) {
         // SAFETY: by the contract; the list is a `Bulk`.
-        let (bytes, to, from, barrier, reduces) = unsafe {
+        let (bytes, to, from, barrier, reduces, mask) = unsafe {
             let list = words::Bulk::of(cx, op);
             let (to, from) = ends(cx, op, &list, lane);
             let bytes = u64::from(lane_of::<u32>(cx.src(op.c), lane));
-            (bytes, to, from, barrier(cx, op, &list, lane).map(|at| at.1), list.reduction != NO_REDUCTION)
+            let barrier = barrier(cx, op, &list, lane).map(|at| at.1);
+            (bytes, to, from, barrier, list.reduction != NO_REDUCTION, mask(cx, op, &list, lane))
         };
         let races = &mut *c.block;
         let block = races.clocks.block;
@@ -53,16 +54,22 @@ pub(super) unsafe fn copied(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, wa
                 (Some((agent(READS, block), group)), (agent(WRITES, block), group))
             }
         };
-        let write = match reduces {
+        let write = |bytes: u64| match reduces {
             true => Access { order: Order::Relaxed, scope: Scope::Gpu, ..weak(Does::Atomic, bytes as u32) },
             false => weak(Does::Store, bytes as u32),
         };
-        let read = weak(Does::Load, bytes as u32);
-        for ((place, first), access, agent) in [(from, read, reader), (to, write, Some(writer))] {
-            let run = Run { place, first, bytes, lanes: 1 << lane, shift: TOGETHER };
-            if bytes != 0 && bytes % 16 == 0 && first % 16 == 0 && inside(cx, &run) {
+        let run = |(place, first), bytes| Run { place, first, bytes, lanes: 1 << lane, shift: TOGETHER };
+        let is_whole = |at: (Place, u64)| bytes % 16 == 0 && at.1 % 16 == 0 && inside(cx, &run(at, bytes));
+        if bytes != 0 && is_whole(from) {
+            // SAFETY: by the contract.
+            unsafe { record(c, cx, op, (pc, warp), &weak(Does::Load, bytes as u32), &[run(from, bytes)], reader) }
+        }
+        if bytes != 0 && is_whole(to) {
+            for (part, count) in parts(bytes, mask) {
                 // SAFETY: by the contract.
-                unsafe { record(c, cx, op, (pc, warp), &access, &[run], agent) }
+                unsafe {
+                    record(c, cx, op, (pc, warp), &write(count), &[run((to.0, to.1 + part), count)], Some(writer))
+                }
             }
         }
     }

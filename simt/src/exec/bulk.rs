@@ -89,6 +89,35 @@ pub unsafe fn barrier(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> Option<(Pla
     (list.barrier_via != NO_BARRIER).then(at)
 }
 
+/// Which bytes of each 16 a lane's copy writes: a bit for each.
+///
+/// # Safety
+/// As for [`ends`].
+pub unsafe fn mask(cx: &Cx, op: &Op, list: &Bulk, lane: usize) -> u16 {
+    if !list.masked {
+        return !0;
+    }
+    // SAFETY: by the contract; the row of the mask is behind that of the mbarrier.
+    unsafe { lane_of::<u32>(cx.src(Bulk::row(cx, op, 1)), lane) as u16 }
+}
+
+/// The parts of a copy that a mask lets through, in order: where each begins, and how many bytes it has.
+pub fn parts(bytes: u64, mask: u16) -> impl Iterator<Item = (u64, u64)> {
+    let whole = (mask == !0 && bytes > 0).then_some((0, bytes));
+    let units = if mask == !0 { 0 } else { bytes / 16 };
+    let of_unit = move |unit: u64| {
+        let mut left = mask;
+        std::iter::from_fn(move || {
+            let first = left.trailing_zeros();
+            let count = (left >> first.min(15)).trailing_ones();
+            // What is added to the lowest bit of a run of ones carries over it.
+            left &= left.wrapping_add(1u16.checked_shl(first)?);
+            Some((16 * unit + u64::from(first), u64::from(count)))
+        })
+    };
+    whole.into_iter().chain((0..units).flat_map(of_unit))
+}
+
 /// `cp.async.bulk` and `cp.reduce.async.bulk`.
 pub unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
     // SAFETY: the contract of handlers: the list is a `Bulk`; ranges are checked.
@@ -101,6 +130,7 @@ pub unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
                 return cx.raise(op, FaultKind::IllegalInstruction, lane as u32, None, reason);
             }
             let (to_at, from_at) = ends(cx, op, &list, lane);
+            let mask = mask(cx, op, &list, lane);
             if bytes > 0 {
                 let Some((from, from_key)) = range::<false>(cx, list.from.site, from_at, bytes) else {
                     return refuse_range(cx, op, lane, from_at, bytes);
@@ -122,7 +152,10 @@ pub unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
                         combine(Reduce::of(list.reduction), element, &old, &mut data);
                     }
                     data.iter_mut().for_each(|b| *b ^= to_key as u8);
-                    to.copy_from_nonoverlapping(data.as_ptr(), data.len());
+                    for (first, count) in parts(bytes, mask) {
+                        let at = first as usize;
+                        to.add(at).copy_from_nonoverlapping(data[at..].as_ptr(), count as usize);
+                    }
                 }
             }
             for (place, at, store) in [(from_at.0, from_at.1, false), (to_at.0, to_at.1, true)] {
@@ -135,7 +168,7 @@ pub unsafe fn bulk_copy(cx: &mut Cx, op: &Op) -> Flow {
                         c.global_load_sectors += (at + bytes).div_ceil(32) - at / 32;
                     }
                     (_, true) => {
-                        c.global_store_bytes += bytes;
+                        c.global_store_bytes += bytes / 16 * u64::from(mask.count_ones());
                         c.global_store_sectors += (at + bytes).div_ceil(32) - at / 32;
                     }
                 }
@@ -158,5 +191,21 @@ fn combine(how: Reduce, size: usize, old: &[u8], new: &mut [u8]) {
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |w, &b| w << 8 | u64::from(b));
         let value = reduce(how, word(old), word(new));
         new.copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+
+    #[test]
+    fn parts_are_the_bytes_of_the_mask() {
+        for mask in 0..=u16::MAX {
+            let got: Vec<u64> = parts(48, mask).flat_map(|(first, count)| first..first + count).collect();
+            let want: Vec<u64> = (0..48).filter(|b| mask >> (b % 16) & 1 == 1).collect();
+            assert_eq!(got, want, "{mask:#x}");
+        }
+        assert_eq!(parts(48, 0x0ff0).collect::<Vec<_>>(), [(4, 8), (20, 8), (36, 8)]);
+        assert_eq!((parts(48, !0).collect::<Vec<_>>(), parts(0, !0).count()), (vec![(0, 48)], 0));
     }
 }

@@ -151,7 +151,7 @@ words! {
         wide: bool,
     }
     /// Of `cp.async.bulk` and `cp.reduce.async.bulk`: to row `op.a` plus `op.imm`, from row `op.b`, as many bytes as row `op.c`
-    /// says. A row: the mbarrier's address.
+    /// says. Rows: the mbarrier's address, and the mask, which are there even if nothing reads them.
     Bulk {
         to: Via,
         from: Via,
@@ -163,6 +163,8 @@ words! {
         reduction: u32,
         /// Bytes of an element of the reduction.
         element: u32,
+        /// Bytes of a mask alone are copied (`.cp_mask`).
+        masked: bool,
     }
     /// Of `st.async` and `red.async`; rows: the mbarrier's address, and one an element.
     StoreAsync {
@@ -213,9 +215,10 @@ mod tests {
             barrier_offset: Offset(7),
             reduction: 8,
             element: 9,
+            masked: true,
         };
         let list = words.list();
-        assert_eq!((list.len(), Bulk::COUNT), (9, 9));
+        assert_eq!((list.len(), Bulk::COUNT), (10, 10));
         let mut rest = list.iter().copied();
         assert_eq!(Bulk::get(&mut || rest.next().unwrap_or(0)), words);
         assert_eq!(Offset::new(1 << 31), None);

@@ -130,9 +130,6 @@ impl Builder<'_> {
         if m.any(&["multicast::cluster"]).is_some() {
             return Err(unsupported("`.multicast::cluster` (clusters of several blocks)"));
         }
-        if m.take("cp_mask") {
-            return Err(unsupported("`.cp_mask`"));
-        }
         let words: Vec<&str> = i.modifiers.iter().map(String::as_str).collect();
         let at = words.iter().position(|w| *w == "bulk").map_or(0, |p| p + 1);
         let place = |w: Option<&&str>| match w {
@@ -146,20 +143,23 @@ impl Builder<'_> {
         m.skip(|w| w == "global" || w.starts_with("shared::"));
         let barrier = m.take("mbarrier::complete_tx::bytes");
         let group = m.take("bulk_group");
+        let masked = m.take("cp_mask");
         let policy = m.take("L2::cache_hint");
         let noftz = m.take("noftz");
         let (reduction, element) = if reduce { bulk_reduction(m, to, noftz)? } else { (bulk::NO_REDUCTION, 1) };
         m.finish()?;
         let from_shared = words.get(at + 1) == Some(&"shared::cta");
         let exists = match (to, from) {
-            (Space::Shared, Space::Global) => barrier && !group && !reduce,
+            (Space::Shared, Space::Global) => barrier && !group && !reduce && !masked,
             (Space::Shared, Space::Shared) => {
-                barrier && !group && words.get(at) == Some(&"shared::cluster") && from_shared
+                barrier && !group && !masked && words.get(at) == Some(&"shared::cluster") && from_shared
             }
-            (Space::Global, Space::Shared) => group && !barrier && from_shared,
+            (Space::Global, Space::Shared) => group && !barrier && from_shared && !(masked && reduce),
             _ => false,
         };
-        let given = i.operands.len() - usize::from(policy && i.operands.len() > 3);
+        // The mask stands last, behind the policy.
+        let behind = usize::from(policy && (masked || i.operands.len() > 3)) + usize::from(masked);
+        let given = i.operands.len().saturating_sub(behind);
         let (to_operand, from_operand, size, object) = match &i.operands[..given] {
             [to, from, size] if !barrier => (to, from, size, None),
             [to, from, size, object] if barrier => (to, from, size, Some(object)),
@@ -172,6 +172,10 @@ impl Builder<'_> {
         let from = self.address(from_operand, from)?;
         let size = self.src(size, Type::U32)?;
         let (to_via, from_via) = (Self::via(&to)?, Self::via(&from)?);
+        let mask = match i.operands.last() {
+            Some(mask) if masked => self.src(mask, Type::U16)?,
+            _ => size,
+        };
         let (barrier_via, barrier_offset, barrier_row) = match object {
             None => (bulk::NO_BARRIER, Offset::ZERO, size),
             Some(object) => {
@@ -190,10 +194,11 @@ impl Builder<'_> {
             barrier_offset,
             reduction,
             element,
+            masked,
         };
         let op = self.push(bulk::bulk_copy, Facts::role(Role::CopyBulk, Taint::All));
         (op.a, op.b, op.c, op.imm) = (to.row, from.row, size, to.offset);
-        op.list = Some(Box::new(List { head: words.list(), writes: Vec::new(), rows: vec![barrier_row] }));
+        op.list = Some(Box::new(List { head: words.list(), writes: Vec::new(), rows: vec![barrier_row, mask] }));
         Ok(())
     }
 

@@ -1,9 +1,11 @@
-//! The project's numbers, printed: what a program carries, tokens per second of the shipped model on this engine, and the time
-//! from an edit of one kernel to new PTX.
+//! The project's numbers, printed: what a program carries, tokens per second of the shipped model on this engine, and the times
+//! from an edit of one kernel to new PTX and from a save to the verdict of `warpsmith watch`.
 //!
 //! `cargo bench --bench numbers`. Wall-clock figures: compare them on one machine only. They are printed, not asserted.
 //! `-- --quick` decodes once instead of three times, and edits the empty kernel alone: the first build of a copy of all others
-//! takes minutes.
+//! takes minutes, and so does that of a new project.
+
+mod watch;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -239,19 +241,13 @@ fn edit_to_ptx(quick: bool) -> Outcome {
     Ok(())
 }
 
-/// Bytes of the code that is embedded, of what it is unpacked, and of the release build of the tool, if there is one.
+/// Bytes of the code that is embedded, of what it is unpacked, and of the tool as it is built here.
 fn sizes() -> Outcome {
     let image = builtin_image();
     let text: usize = image.code()?.iter().map(|(_, text)| text.len()).sum();
     println!("embedded code: {} bytes for {text} of PTX with its lines", image.embedded_bytes());
-    let program = std::env::current_exe()?;
-    // Benchmarks lie in `deps` of the same build.
-    let tool =
-        program.ancestors().nth(2).map(|folder| folder.join(format!("warpsmith{}", std::env::consts::EXE_SUFFIX)));
-    match tool.and_then(|tool| fs::metadata(&tool).ok().map(|meta| (tool, meta.len()))) {
-        Some((tool, bytes)) => println!("{}: {bytes} bytes", tool.display()),
-        None => println!("the tool is not built beside this benchmark: `cargo build --release`"),
-    }
+    let tool = env!("CARGO_BIN_EXE_warpsmith");
+    println!("{tool}: {} bytes", fs::metadata(tool)?.len());
     Ok(())
 }
 
@@ -279,5 +275,9 @@ fn main() -> Outcome {
             decode(&path, Mode::Graph, Activations::Int8, rounds)?;
         }
     }
-    edit_to_ptx(quick)
+    edit_to_ptx(quick)?;
+    if quick {
+        return Ok(());
+    }
+    watch::save_to_verdict()
 }
