@@ -172,10 +172,7 @@ impl Builder<'_> {
         let from = self.address(from_operand, from)?;
         let size = self.src(size, Type::U32)?;
         let (to_via, from_via) = (Self::via(&to)?, Self::via(&from)?);
-        let mask = match i.operands.last() {
-            Some(mask) if masked => self.src(mask, Type::U16)?,
-            _ => size,
-        };
+        let mask = i.operands.last().filter(|_| masked).map_or(Ok(size), |mask| self.src(mask, Type::U16))?;
         let (barrier_via, barrier_offset, barrier_row) = match object {
             None => (bulk::NO_BARRIER, Offset::ZERO, size),
             Some(object) => {
