@@ -59,7 +59,8 @@ pub(super) unsafe fn copied(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, wa
             false => weak(Does::Store, bytes as u32),
         };
         let run = |(place, first), bytes| Run { place, first, bytes, lanes: 1 << lane, shift: TOGETHER };
-        let is_whole = |at: (Place, u64)| bytes % 16 == 0 && at.1 % 16 == 0 && inside(cx, &run(at, bytes));
+        let is_whole =
+            |at: (Place, u64)| bytes.is_multiple_of(16) && at.1.is_multiple_of(16) && inside(cx, &run(at, bytes));
         if bytes != 0 && is_whole(from) {
             // SAFETY: by the contract.
             unsafe { record(c, cx, op, (pc, warp), &weak(Does::Load, bytes as u32), &[run(from, bytes)], reader) }
