@@ -1,8 +1,8 @@
 //! What sm_100 has for bulk operations, `st.bulk` and copies of the bytes of a mask: what they store, what they refuse, and what the
 //! checks see of them.
 //!
-//! Expected behaviour is that of the ISA's text: a multiple of 8 bytes, at most 16 MiB, of shared memory becomes 0; "each bit in the
-//! 16-bit wide byteMask operand specifies whether the corresponding byte of each 16B wide chunk of source data is copied".
+//! Expected behaviour is that of the ISA's text: a multiple of 8 bytes, at most 16 MiB, of shared memory becomes 0; bit i of the mask
+//! says whether byte i of each 16 is copied.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -153,19 +153,19 @@ fn a_profile_counts_a_wavefront_for_128_bytes() {
 }
 
 /// Words of shared memory from the threads, of which the first copies 64 bytes by a mask.
-fn masked(mask: &str, before: &str, behind: &str) -> String {
+fn masked(mask: &str) -> String {
     format!(
-        "mad.lo.u32 %r4, %r1, 0x01010101, 0x80808080; st.shared.u32 [%r3], %r4; {before} bar.sync 0;
+        "mad.lo.u32 %r4, %r1, 0x01010101, 0x80808080; st.shared.u32 [%r3], %r4; bar.sync 0;
          @%p1 bra DONE; .reg .b16 %h1; mov.u16 %h1, {mask};
          cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r2], 64, %h1;
-         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; DONE: bar.sync 0; {behind}"
+         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; DONE: bar.sync 0;"
     )
 }
 
 #[test]
 fn a_copy_writes_the_bytes_of_its_mask_alone() {
     for mask in [0x0000u16, 0x0001, 0x8000, 0x0ff0, 0xf00f, 0xa5c3, 0xfffe, 0xffff] {
-        let rig = rig(&masked(&format!("{mask:#x}"), "", ""));
+        let rig = rig(&masked(&format!("{mask:#x}")));
         let out = rig.upload(&[0x11u8; 256]);
         let counters = rig.run(1, 32, &[out]);
         let got: Vec<u8> = rig.download(out, 256);
@@ -174,8 +174,7 @@ fn a_copy_writes_the_bytes_of_its_mask_alone() {
         assert_eq!(counters.global_store_bytes, 4 * u64::from(mask.count_ones()), "{mask:#x}");
     }
     // With a policy before the mask.
-    let hinted =
-        masked("0xff00", "", "").replace("cp_mask", "L2::cache_hint.cp_mask").replace("64, %h1", "64, %rd4, %h1");
+    let hinted = masked("0xff00").replace("cp_mask", "L2::cache_hint.cp_mask").replace("64, %h1", "64, %rd4, %h1");
     let rig = rig(&format!("mov.u64 %rd4, 0; {hinted}"));
     let out = rig.upload(&[0u8; 64]);
     rig.run(1, 32, &[out]);
@@ -184,7 +183,7 @@ fn a_copy_writes_the_bytes_of_its_mask_alone() {
 
 #[test]
 fn a_mask_is_for_copies_to_global_memory_from_sm_100_on() {
-    let copy = masked("1", "", "");
+    let copy = masked("1");
     assert!(Module::load(&text(&copy).replace("sm_100", "sm_90"), &LoadOptions { sm: 90 }).is_err());
     let reduction =
         copy.replace("cp.async.bulk.global", "cp.reduce.async.bulk.global").replace(".cp_mask", ".add.u32.cp_mask");
@@ -199,18 +198,17 @@ fn a_mask_is_for_copies_to_global_memory_from_sm_100_on() {
 fn the_checks_see_the_bytes_of_the_mask_alone() {
     // Another thread writes what the copy leaves out, and what it does not.
     let store = "setp.ne.u32 %p2, %r1, 40; @!%p2 st.global.u8 [%rd1+17], %r1;";
-    let beside =
-        |mask: &str| found(&masked(mask, "", "").replace("@%p1 bra DONE;", &format!("{store} @%p1 bra DONE;")));
+    let beside = |mask: &str| found(&masked(mask).replace("@%p1 bra DONE;", &format!("{store} @%p1 bra DONE;")));
     assert_eq!(beside("0xfffd"), []);
     assert_eq!(beside("0x0002"), [Rule::MissingWait]);
     // Bytes that nobody has written arrive where the mask has them, and an undefined mask is an error of its own.
     let undefined = |mask: &str| {
-        let body = masked(mask, "", "").replace("st.shared.u32 [%r3], %r4;", "st.shared.u16 [%r3], %r4;");
+        let body = masked(mask).replace("st.shared.u32 [%r3], %r4;", "st.shared.u16 [%r3], %r4;");
         let read = "ld.global.u32 %r4, [%rd3]; setp.gt.u32 %p2, %r4, 0x500000; @%p2 st.global.u32 [%rd3], %r1;";
         let found = found(&format!("{body} setp.gt.u32 %p2, %r1, 15; @%p2 bra END; {read} END: bar.sync 0;"));
         found.iter().any(|r| r.name().starts_with("init::"))
     };
     assert!(!undefined("0x3333") && undefined("0x3337"));
-    let unknown = masked("0", "", "").replace("mov.u16 %h1, 0;", "ld.shared.u16 %h1, [s+512];");
+    let unknown = masked("0").replace("mov.u16 %h1, 0;", "ld.shared.u16 %h1, [s+512];");
     assert!(found(&unknown).iter().any(|r| r.name().starts_with("init::")));
 }

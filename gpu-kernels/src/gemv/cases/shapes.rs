@@ -16,10 +16,10 @@ pub(super) fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>
     // The longest rows of many columns take longest, and all layouts go through them alike: formats have them in turn. So it is with
     // what large tiles of f16 do once a format's weights are f16.
     let turn = (format as usize).is_multiple_of(3);
-    let in_turn_alone = !turn && matches!(product, Product::GemmHalf | Product::GemmHalfSwiglu);
+    let few_tiles = !turn && matches!(product, Product::GemmHalf | Product::GemmHalfSwiglu);
     let takes = |width: usize| match width {
         _ if turn || !product.is_many() || in_planes => true,
-        _ if in_turn_alone => (64..1000).contains(&width),
+        _ if few_tiles => (64..1000).contains(&width),
         _ => width < 2000,
     };
     for (i, width) in widths(product, in_planes).iter().enumerate().filter(|(_, width)| takes(**width)) {
@@ -48,7 +48,7 @@ pub(super) fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>
         let rows = [32, 128, 160, 288, 384];
         let n = quant_format.map_or(0, |c| c as usize) + usize::from(product.swiglu());
         let some = |i: usize| if product.is_many() { columns(i) } else { 1 + i % 2 };
-        let shapes = if in_turn_alone { 1 } else { 4 };
+        let shapes = if few_tiles { 1 } else { 4 };
         all.extend((0..shapes).map(|i| vec![rows[(n + i) % 5], cols(96), some(n + i), flags(n + i)]));
         for (i, shape) in all.iter_mut().enumerate() {
             shape.push(in_turn(n + i, shape[0]));
