@@ -11,7 +11,16 @@
 mod common;
 
 use common::*;
-use warpsmith_simt::testing::force_portable;
+use warpsmith_simt::testing::{Vectors, limit_vectors};
+
+/// What `run` gives with code that is lowered for no more than these vectors. Tests of this file lower code one after the other:
+/// there is one.
+fn with<T>(most: Vectors, run: impl FnOnce() -> T) -> T {
+    limit_vectors(most);
+    let result = run();
+    limit_vectors(Vectors::Avx512);
+    result
+}
 
 #[test]
 fn both_give_the_same_bits() {
@@ -34,10 +43,22 @@ fn both_give_the_same_bits() {
         "cvt.rni.s32.f32 %d, %a;",
         "cvt.rn.f32.u32 %d, %a;",
         "dp4a.s32.u32 %d, %a, %b, %c;",
+        "dp4a.s32.s32 %d, %a, %b, %c;",
+        "dp4a.u32.u32 %d, %a, %b, %c;",
+        "setp.lt.f32 %p1, %a, %b; @%p1 dp4a.u32.s32 %d, %a, %b, %c; @!%p1 mov.b32 %d, %b;",
+        "mov.b64 %u1, {%a, %b}; mov.b64 %u2, {%b, %c}; setp.lt.s64 %p1, %u1, %u2; selp.b32 %d, %a, %c, %p1;",
         "popc.b32 %d, %a;",
         "bfe.s32 %d, %a, %b, %c;",
         "setp.lt.f32 %p1, %a, %b; selp.b32 %d, %a, %c, %p1;",
         "rsqrt.approx.f32 %d, %a;",
+        "ex2.approx.f32 %d, %a;",
+        "ex2.approx.ftz.f32 %d, %a;",
+        "add.rn.f16x2 %d, %a, %b;",
+        "min.NaN.f16x2 %d, %a, %b;",
+        "max.xorsign.abs.bf16x2 %d, %a, %b;",
+        "neg.bf16x2 %d, %a;",
+        "abs.s32 %d, %a;",
+        "and.b32 %t1, %a, 1; setp.eq.u32 %p1, %t1, 0; mov.u32 %d, %c; @%p1 fma.rn.f32 %d, %a, %b, %c;",
         "shfl.sync.bfly.b32 %d, %a, 3, 31, -1;",
         "redux.sync.add.u32 %d, %b, -1;",
         "mov.b64 %u1, {%a, %b}; mul.lo.u64 %u2, %u1, %u1; mov.b64 {%t1, %d}, %u2;",
@@ -46,10 +67,10 @@ fn both_give_the_same_bits() {
     let mut r = Rng(5);
     let (a, b, c) = (r.f32s(192), r.u32s(192), r.f32s(192));
     for body in three {
-        force_portable(true);
-        let portable = op32(body, &a, &b, &c);
-        force_portable(false);
-        assert_eq!(op32(body, &a, &b, &c), portable, "{body}");
+        let portable = with(Vectors::Portable, || op32(body, &a, &b, &c));
+        for most in [Vectors::Avx2, Vectors::Avx512] {
+            assert_eq!(with(most, || op32(body, &a, &b, &c)), portable, "{body} {most:?}");
+        }
     }
     let text = module_text(
         ".param .u64 i, .param .u64 o",
@@ -67,8 +88,7 @@ fn both_give_the_same_bits() {
         assert!((0..100).all(|t| out[4 * t..][..4] == [data[4 * t + 3], data[4 * t + 1], data[4 * t], data[4 * t]]));
         out
     };
-    force_portable(true);
-    let portable = run();
-    force_portable(false);
-    assert_eq!(run(), portable);
+    let portable = with(Vectors::Portable, run);
+    assert_eq!(with(Vectors::Avx2, run), portable);
+    assert_eq!(with(Vectors::Avx512, run), portable);
 }

@@ -20,55 +20,73 @@ fn lane_by_lane<const A: bool, const B: bool>() -> OpFn {
     })
 }
 
-/// With AVX2: even and odd bytes as numbers of 16 bits, of which an instruction multiplies and adds pairs.
+/// Handlers by vectors: even and odd bytes as numbers of 16 bits, of which an instruction multiplies and adds pairs.
 #[cfg(target_arch = "x86_64")]
-mod pairs {
-    use std::arch::x86_64::*;
+macro_rules! pairs {
+    (
+        $name:ident, $features:literal, $vector:ty,
+        $and:ident $set:ident $left:ident $right:ident $right_unsigned:ident $madd:ident $add:ident $load:ident $store:ident
+    ) => {
+        mod $name {
+            use std::arch::x86_64::*;
 
-    use crate::exec::lanes::{Spare, keep, target};
-    use crate::exec::{Cx, Flow, Op};
+            use crate::exec::lanes::{Spare, keep, target};
+            use crate::exec::{Cx, Flow, LANES, Op};
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn even<const SIGNED: bool>(bytes: __m256i) -> __m256i {
-        if SIGNED {
-            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes))
-        } else {
-            _mm256_and_si256(bytes, _mm256_set1_epi16(0xff))
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn odd<const SIGNED: bool>(bytes: __m256i) -> __m256i {
-        if SIGNED { _mm256_srai_epi16::<8>(bytes) } else { _mm256_srli_epi16::<8>(bytes) }
-    }
-
-    #[target_feature(enable = "avx2")]
-    pub unsafe fn handler<const A: bool, const B: bool>(cx: &mut Cx, op: &Op) -> Flow {
-        // SAFETY: the contract of handlers: operands are rows of the frame.
-        unsafe {
-            let [a, b, c] = [op.a, op.b, op.c].map(|row| cx.src(row).cast::<__m256i>());
-            let mut spare = Spare::<u32>::uninit();
-            let d = target::<u32>(cx, op, &mut spare);
-            for k in 0..4 {
-                let [a, b, c] = [a, b, c].map(|row| _mm256_loadu_si256(row.add(k)));
-                let products = _mm256_add_epi32(
-                    _mm256_madd_epi16(even::<A>(a), even::<B>(b)),
-                    _mm256_madd_epi16(odd::<A>(a), odd::<B>(b)),
-                );
-                _mm256_storeu_si256(d.cast::<__m256i>().add(k), _mm256_add_epi32(products, c));
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn even<const SIGNED: bool>(bytes: $vector) -> $vector {
+                if SIGNED { $right::<8>($left::<8>(bytes)) } else { $and(bytes, $set(0xff)) }
             }
-            keep::<u32>(cx, op, &spare);
+
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn odd<const SIGNED: bool>(bytes: $vector) -> $vector {
+                if SIGNED { $right::<8>(bytes) } else { $right_unsigned::<8>(bytes) }
+            }
+
+            #[target_feature(enable = $features)]
+            pub unsafe fn handler<const A: bool, const B: bool>(cx: &mut Cx, op: &Op) -> Flow {
+                // SAFETY: the contract of handlers: operands are rows of the frame.
+                unsafe {
+                    let [a, b, c] = [op.a, op.b, op.c].map(|row| cx.src(row).cast::<$vector>());
+                    let mut spare = Spare::<u32>::uninit();
+                    let d = target::<u32, LANES>(cx, op, &mut spare).cast::<$vector>();
+                    for k in 0..LANES * 4 / size_of::<$vector>() {
+                        let [a, b, c] = [a, b, c].map(|row| $load(row.add(k).cast()));
+                        let products = $add($madd(even::<A>(a), even::<B>(b)), $madd(odd::<A>(a), odd::<B>(b)));
+                        $store(d.add(k).cast(), $add(products, c));
+                    }
+                    keep::<u32>(cx, op, &spare);
+                }
+                Flow::Next
+            }
         }
-        Flow::Next
-    }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pairs! {
+    pairs, "avx2", __m256i,
+    _mm256_and_si256 _mm256_set1_epi16 _mm256_slli_epi16 _mm256_srai_epi16 _mm256_srli_epi16 _mm256_madd_epi16 _mm256_add_epi32
+    _mm256_loadu_si256 _mm256_storeu_si256
+}
+#[cfg(target_arch = "x86_64")]
+pairs! {
+    widest, "avx512f,avx512bw", __m512i,
+    _mm512_and_si512 _mm512_set1_epi16 _mm512_slli_epi16 _mm512_srai_epi16 _mm512_srli_epi16 _mm512_madd_epi16 _mm512_add_epi32
+    _mm512_loadu_si512 _mm512_storeu_si512
 }
 
 fn of<const A: bool, const B: bool>() -> OpFn {
     #[cfg(target_arch = "x86_64")]
-    if super::lanes::simd() {
-        return pairs::handler::<A, B>;
+    {
+        if super::lanes::wide() {
+            return widest::handler::<A, B>;
+        }
+        if super::lanes::simd() {
+            return pairs::handler::<A, B>;
+        }
     }
     lane_by_lane::<A, B>()
 }

@@ -6,10 +6,10 @@
 //! the most frequent combinations are fused here. The `.approx` functions are computed in f64 and
 //! rounded once: at least as accurate as PTX demands, but not the bits of any one GPU.
 
-use super::OpFn;
 use super::int::Cmp;
 use super::lanes::{cmp, each1, each2, each3, map1, map2, map3};
 use super::soft::{self, Format, Round};
+use super::{OpFn, power};
 
 /// Arithmetic with a rounding mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,16 +164,21 @@ pub(crate) enum Approx {
     Tanh,
 }
 
+#[inline(always)]
+fn exp2(x: f32) -> u32 {
+    canon(power::exp2(x) as f32)
+}
+
 /// The handler of an approximate function, rounded correctly.
 pub(crate) fn approx32(op: Approx) -> OpFn {
     match op {
         Approx::Rcp => map1(|a: f32| canon(1.0 / a)),
         Approx::Sqrt => map1(|a: f32| canon(a.sqrt())),
-        Approx::Rsqrt => each1(|a: f32| canon((1.0 / f64::from(a).sqrt()) as f32)),
+        Approx::Rsqrt => map1(|a: f32| canon((1.0 / f64::from(a).sqrt()) as f32)),
         Approx::Sin => each1(|a: f32| canon(f64::from(a).sin() as f32)),
         Approx::Cos => each1(|a: f32| canon(f64::from(a).cos() as f32)),
         Approx::Lg2 => each1(|a: f32| canon(f64::from(a).log2() as f32)),
-        Approx::Ex2 => each1(|a: f32| canon(f64::from(a).exp2() as f32)),
+        Approx::Ex2 => map1(exp2),
         Approx::Tanh => each1(|a: f32| canon(f64::from(a).tanh() as f32)),
     }
 }

@@ -289,28 +289,80 @@ pub(crate) enum HalfOp {
     Flush,
 }
 
+#[inline(always)]
+fn add<T: Half>(a: T, b: T) -> T {
+    T::round(a.to_f32() + b.to_f32())
+}
+
+#[inline(always)]
+fn sub<T: Half>(a: T, b: T) -> T {
+    T::round(a.to_f32() - b.to_f32())
+}
+
+#[inline(always)]
+fn mul<T: Half>(a: T, b: T) -> T {
+    T::round(a.to_f32() * b.to_f32())
+}
+
+#[inline(always)]
+fn neg<T: Half>(x: T) -> T {
+    canonical(T::from_bits(x.bits() ^ 0x8000))
+}
+
+#[inline(always)]
+fn abs<T: Half>(x: T) -> T {
+    canonical(T::from_bits(x.bits() & 0x7fff))
+}
+
+/// The handler made of a function on one number.
+///
+/// Of named functions alone, which say that they are inlined: a closure that is not is compiled without the features of the handler.
+macro_rules! packed {
+    (map1, $f:expr) => {{
+        #[inline(always)]
+        fn packed<P: Pack>(a: P) -> P {
+            a.map($f)
+        }
+        map1(packed::<P>)
+    }};
+    (map2, $f:expr) => {{
+        #[inline(always)]
+        fn packed<P: Pack>(a: P, b: P) -> P {
+            a.map2(b, $f)
+        }
+        map2(packed::<P>)
+    }};
+    (map3, $f:expr) => {{
+        #[inline(always)]
+        fn packed<P: Pack>(a: P, b: P, c: P) -> P {
+            a.map3(b, c, $f)
+        }
+        map3(packed::<P>)
+    }};
+}
+
 /// The handler for an operation on `P`.
 pub(crate) fn op<P: Pack>(op: HalfOp) -> OpFn {
     match op {
-        HalfOp::Add => map2(|a: P, b: P| a.map2(b, |x, y| P::Item::round(x.to_f32() + y.to_f32()))),
-        HalfOp::Sub => map2(|a: P, b: P| a.map2(b, |x, y| P::Item::round(x.to_f32() - y.to_f32()))),
-        HalfOp::Mul => map2(|a: P, b: P| a.map2(b, |x, y| P::Item::round(x.to_f32() * y.to_f32()))),
-        HalfOp::Fma => map3(|a: P, b: P, c: P| a.map3(b, c, fma)),
-        HalfOp::Min { nan: false } => map2(|a: P, b: P| a.map2(b, extreme::<_, false, false>)),
-        HalfOp::Min { nan: true } => map2(|a: P, b: P| a.map2(b, extreme::<_, false, true>)),
-        HalfOp::Max { nan: false } => map2(|a: P, b: P| a.map2(b, extreme::<_, true, false>)),
-        HalfOp::Max { nan: true } => map2(|a: P, b: P| a.map2(b, extreme::<_, true, true>)),
-        HalfOp::XorSign { max: false, nan: false } => map2(|a: P, b: P| a.map2(b, xor_sign::<_, false, false>)),
-        HalfOp::XorSign { max: false, nan: true } => map2(|a: P, b: P| a.map2(b, xor_sign::<_, false, true>)),
-        HalfOp::XorSign { max: true, nan: false } => map2(|a: P, b: P| a.map2(b, xor_sign::<_, true, false>)),
-        HalfOp::XorSign { max: true, nan: true } => map2(|a: P, b: P| a.map2(b, xor_sign::<_, true, true>)),
-        HalfOp::Neg => map1(|a: P| a.map(|x| canonical(P::Item::from_bits(x.bits() ^ 0x8000)))),
-        HalfOp::Abs => map1(|a: P| a.map(|x| canonical(P::Item::from_bits(x.bits() & 0x7fff)))),
+        HalfOp::Add => packed!(map2, add),
+        HalfOp::Sub => packed!(map2, sub),
+        HalfOp::Mul => packed!(map2, mul),
+        HalfOp::Fma => packed!(map3, fma),
+        HalfOp::Min { nan: false } => packed!(map2, extreme::<_, false, false>),
+        HalfOp::Min { nan: true } => packed!(map2, extreme::<_, false, true>),
+        HalfOp::Max { nan: false } => packed!(map2, extreme::<_, true, false>),
+        HalfOp::Max { nan: true } => packed!(map2, extreme::<_, true, true>),
+        HalfOp::XorSign { max: false, nan: false } => packed!(map2, xor_sign::<_, false, false>),
+        HalfOp::XorSign { max: false, nan: true } => packed!(map2, xor_sign::<_, false, true>),
+        HalfOp::XorSign { max: true, nan: false } => packed!(map2, xor_sign::<_, true, false>),
+        HalfOp::XorSign { max: true, nan: true } => packed!(map2, xor_sign::<_, true, true>),
+        HalfOp::Neg => packed!(map1, neg),
+        HalfOp::Abs => packed!(map1, abs),
         HalfOp::Ex2 => each1(|a: P| a.map(|x| round_f64(f64::from(x.to_f32()).exp2()))),
         HalfOp::Tanh => each1(|a: P| a.map(|x| round_f64(f64::from(x.to_f32()).tanh()))),
-        HalfOp::Saturate => map1(|a: P| a.map(saturate)),
-        HalfOp::Relu => map1(|a: P| a.map(relu)),
-        HalfOp::Flush => map1(|a: P| a.map(flush)),
+        HalfOp::Saturate => packed!(map1, saturate),
+        HalfOp::Relu => packed!(map1, relu),
+        HalfOp::Flush => packed!(map1, flush),
     }
 }
 

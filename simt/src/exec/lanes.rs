@@ -1,23 +1,36 @@
 //! Handlers made of a function on one lane.
 //!
 //! `map2(|a: u32, b: u32| a.wrapping_add(b))` is a handler that applies the closure to every
-//! active lane. Lanes are processed in chunks of eight held in arrays, so that a destination may be one of
+//! active lane. Lanes are processed in chunks held in arrays, so that a destination may be one of
 //! the sources and the compiler still vectorises. On x86-64 that loop is compiled for AVX2, FMA
-//! and F16C, with a plain loop over lanes for CPUs without them; which one is used is decided when code is lowered.
+//! and F16C in chunks of eight and for AVX-512 in chunks of sixteen, with a plain loop over lanes for CPUs without them; which
+//! one is used is decided when code is lowered.
 //! `each2` and its like always use the plain loop: for functions that do not vectorise.
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::{Cx, Flow, LANES, Op, OpFn, PRED_CARRY, PRED_SINK};
 
-static PORTABLE: AtomicBool = AtomicBool::new(false);
+/// What the handlers of code may use of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Vectors {
+    /// The target's own features.
+    Portable,
+    /// AVX2, FMA, F16C, BMI1, BMI2, LZCNT and POPCNT.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL, beside the former.
+    Avx512,
+}
 
-/// Makes code that is lowered from now on use the portable handlers, for tests.
-pub fn force_portable(on: bool) {
-    PORTABLE.store(on, Ordering::Relaxed);
+static MOST: AtomicU8 = AtomicU8::new(Vectors::Avx512 as u8);
+
+/// Makes code that is lowered from now on use no more than these, for tests.
+pub fn limit_vectors(most: Vectors) {
+    MOST.store(most as u8, Ordering::Relaxed);
 }
 
 /// Whether lowered code may use the handlers compiled for AVX2, FMA and F16C.
@@ -25,7 +38,7 @@ pub fn force_portable(on: bool) {
 pub fn simd() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        !PORTABLE.load(Ordering::Relaxed)
+        MOST.load(Ordering::Relaxed) >= Vectors::Avx2 as u8
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c")
@@ -33,6 +46,22 @@ pub fn simd() -> bool {
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("popcnt")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Whether lowered code may use the handlers compiled for AVX-512.
+#[inline]
+pub fn wide() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        MOST.load(Ordering::Relaxed) >= Vectors::Avx512 as u8
+            && simd()
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
     }
     #[cfg(not(target_arch = "x86_64"))]
     false
@@ -110,8 +139,8 @@ pub fn only<F: Copy>() -> F {
     unsafe { NonNull::<F>::dangling().read() }
 }
 
-/// A quarter of a row.
-pub(super) type Chunk<T> = [<T as Lane>::Raw; 8];
+/// A quarter of a row, or what else is processed at once.
+pub(super) type Chunk<T, const N: usize = 8> = [<T as Lane>::Raw; N];
 
 /// Makes `$name(closure) -> OpFn` out of a body in chunks, and `$each` out of one by lanes; both are generic over the
 /// closure.
@@ -125,15 +154,26 @@ macro_rules! maker {
                 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
                 unsafe fn fast<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
                     // SAFETY: the contract of handlers.
-                    unsafe { $chunks::<$($t,)* F>(cx, op, only()) }
+                    unsafe { $chunks::<8, $($t,)* F>(cx, op, only()) }
                 }
-                if simd() { fast::<$($t,)* F> } else { $each(f) }
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+                unsafe fn widest<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
+                    // SAFETY: the contract of handlers.
+                    unsafe { $chunks::<16, $($t,)* F>(cx, op, only()) }
+                }
+                if wide() {
+                    widest::<$($t,)* F>
+                } else if simd() {
+                    fast::<$($t,)* F>
+                } else {
+                    $each(f)
+                }
             }
             #[cfg(not(target_arch = "x86_64"))]
             {
                 unsafe fn portable<$($t: Lane,)* F: Fn($($arg),*) -> $ret + Copy>(cx: &mut Cx, op: &Op) -> Flow {
                     // SAFETY: the contract of handlers.
-                    unsafe { $chunks::<$($t,)* F>(cx, op, only()) }
+                    unsafe { $chunks::<8, $($t,)* F>(cx, op, only()) }
                 }
                 let _ = f;
                 portable::<$($t,)* F>
@@ -153,14 +193,14 @@ macro_rules! maker {
 }
 
 /// A row for results of all lanes, of which some are not wanted.
-pub(super) type Spare<T> = MaybeUninit<[Chunk<T>; 4]>;
+pub(super) type Spare<T> = MaybeUninit<[<T as Lane>::Raw; LANES]>;
 
 /// Where results of all lanes go: the destination, or a spare row of which [`keep`] then copies what is wanted. One loop serves
 /// both, and its code is what handlers are made of.
 ///
 /// Neither takes a closure with that loop: what a compiler does not inline is compiled without the features of the handler.
 #[inline(always)]
-pub(super) unsafe fn target<R: Lane>(cx: &Cx, op: &Op, spare: &mut Spare<R>) -> *mut Chunk<R> {
+pub(super) unsafe fn target<R: Lane, const N: usize>(cx: &Cx, op: &Op, spare: &mut Spare<R>) -> *mut Chunk<R, N> {
     // Where the spare row is, is kept from the compiler: knowing it, LLVM 22 stores lane by lane instead of eight at once.
     // SAFETY: the contract of handlers: the destination is a row of the frame.
     if cx.active == !0 { unsafe { cx.dst(op.d).cast() } } else { black_box(spare.as_mut_ptr()).cast() }
@@ -228,26 +268,29 @@ unsafe fn blend<T: Copy>(to: *mut T, from: *const T, lanes: u32) {
     }
 }
 
-/// Writes eight lanes of a row.
-#[inline(always)]
-pub(super) unsafe fn put<R: Lane>(to: *mut Chunk<R>, value: impl Fn(usize) -> R) {
-    // A loop and not `array::from_fn`: with that, a sixth of the crate's code were the functions that it is made of.
-    let mut chunk = [R::Raw::default(); 8];
-    for (i, lane) in chunk.iter_mut().enumerate() {
-        *lane = value(i).put();
-    }
-    // SAFETY: the caller passes a chunk of a row.
-    unsafe { to.write(chunk) }
+/// Writes a chunk of a row, a lane of which is an expression of its index.
+///
+/// A macro, as it takes no closure: what a compiler does not inline is compiled without the features of the handler.
+macro_rules! put {
+    ($r:ty, $n:expr, $to:expr, $i:ident => $value:expr) => {{
+        // A loop and not `array::from_fn`: with that, a sixth of the crate's code were the functions that it is made of.
+        let mut chunk = [<$r as $crate::exec::lanes::Lane>::Raw::default(); $n];
+        for ($i, lane) in chunk.iter_mut().enumerate() {
+            *lane = $crate::exec::lanes::Lane::put($value);
+        }
+        $to.write(chunk)
+    }};
 }
+pub(super) use put;
 
 #[inline(always)]
-unsafe fn map0_body<R: Lane, F: Fn(usize) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+unsafe fn map0_body<const N: usize, R: Lane, F: Fn(usize) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows of the frame.
     unsafe {
         let mut spare = Spare::<R>::uninit();
-        let d = target::<R>(cx, op, &mut spare);
-        for k in 0..4 {
-            put::<R>(d.add(k), |i| f(8 * k + i));
+        let d = target::<R, N>(cx, op, &mut spare);
+        for k in 0..LANES / N {
+            put!(R, N, d.add(k), i => f(N * k + i));
         }
         keep::<R>(cx, op, &spare);
     }
@@ -259,15 +302,19 @@ macro_rules! by_chunks {
     ($name:ident, [$($t:ident = $field:ident),*]) => {
         #[inline(always)]
         #[allow(non_snake_case, reason = "a row and a chunk of it are named as the type of its lanes")]
-        unsafe fn $name<$($t: Lane,)* R: Lane, F: Fn($($t),*) -> R + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+        unsafe fn $name<const N: usize, $($t: Lane,)* R: Lane, F: Fn($($t),*) -> R + Copy>(
+            cx: &mut Cx,
+            op: &Op,
+            f: F,
+        ) -> Flow {
             // SAFETY: the contract of handlers: operands are rows of the frame.
             unsafe {
-                $(let $t = cx.src(op.$field).cast::<Chunk<$t>>();)*
+                $(let $t = cx.src(op.$field).cast::<Chunk<$t, N>>();)*
                 let mut spare = Spare::<R>::uninit();
-                let d = target::<R>(cx, op, &mut spare);
-                for k in 0..4 {
+                let d = target::<R, N>(cx, op, &mut spare);
+                for k in 0..LANES / N {
                     $(let $t = $t.add(k).read();)*
-                    put::<R>(d.add(k), |i| f($($t::get($t[i])),*));
+                    put!(R, N, d.add(k), i => f($($t::get($t[i])),*));
                 }
                 keep::<R>(cx, op, &spare);
             }
@@ -289,20 +336,40 @@ pub mod combine {
     pub const XOR: u64 = 3;
 }
 
+/// The highest bit of each.
+///
+/// # Safety
+/// The CPU has AVX2 for eight of them, and AVX-512 for sixteen, where it has these instructions at all.
 #[inline(always)]
-unsafe fn cmp_body<A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
+unsafe fn signs<const N: usize>(words: &[u32; N]) -> u32 {
+    // SAFETY: `N` words are read; the CPU has the instructions, by the contract.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        use std::arch::x86_64::*;
+        match N {
+            8 => return _mm256_movemask_ps(_mm256_loadu_ps(words.as_ptr().cast())) as u32,
+            16 => return _mm512_movepi32_mask(_mm512_loadu_si512(words.as_ptr().cast())).into(),
+            _ => {}
+        }
+    }
+    words.iter().enumerate().fold(0, |bits, (i, word)| bits | word >> 31 << i)
+}
+
+#[inline(always)]
+unsafe fn cmp_body<const N: usize, A: Lane, B: Lane, F: Fn(A, B) -> bool + Copy>(cx: &mut Cx, op: &Op, f: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows and predicates of the frame.
     unsafe {
-        let a = cx.src(op.a).cast::<Chunk<A>>();
-        let b = cx.src(op.b).cast::<Chunk<B>>();
-        let mut acc = [0u32; 8];
-        for k in 0..4 {
+        let a = cx.src(op.a).cast::<Chunk<A, N>>();
+        let b = cx.src(op.b).cast::<Chunk<B, N>>();
+        let mut bits = 0;
+        for k in 0..LANES / N {
             let (a, b) = (a.add(k).read(), b.add(k).read());
-            for (i, acc) in acc.iter_mut().enumerate() {
-                *acc |= u32::from(f(A::get(a[i]), B::get(b[i]))) << (8 * k + i);
+            let mut holds = [0u32; N];
+            for (i, holds) in holds.iter_mut().enumerate() {
+                *holds = u32::from(f(A::get(a[i]), B::get(b[i]))).wrapping_neg();
             }
+            bits |= signs(&holds) << (N * k);
         }
-        let bits = acc.iter().fold(0, |x, y| x | y);
         set_compared(cx, op, bits);
     }
     Flow::Next
@@ -409,17 +476,17 @@ maker!(
 );
 
 #[inline(always)]
-unsafe fn select_body<T: Lane, F: Fn(T) -> T + Copy>(cx: &mut Cx, op: &Op, _: F) -> Flow {
+unsafe fn select_body<const N: usize, T: Lane, F: Fn(T) -> T + Copy>(cx: &mut Cx, op: &Op, _: F) -> Flow {
     // SAFETY: the contract of handlers: operands are rows and predicates of the frame.
     unsafe {
-        let a = cx.src(op.a).cast::<Chunk<T>>();
-        let b = cx.src(op.b).cast::<Chunk<T>>();
+        let a = cx.src(op.a).cast::<Chunk<T, N>>();
+        let b = cx.src(op.b).cast::<Chunk<T, N>>();
         let q = cx.pred(op.q);
         let mut spare = Spare::<T>::uninit();
-        let d = target::<T>(cx, op, &mut spare);
-        for k in 0..4 {
-            let (a, b, q) = (a.add(k).read(), b.add(k).read(), q >> (8 * k));
-            put::<T>(d.add(k), |i| T::get(if q & (1 << i) != 0 { a[i] } else { b[i] }));
+        let d = target::<T, N>(cx, op, &mut spare);
+        for k in 0..LANES / N {
+            let (a, b, q) = (a.add(k).read(), b.add(k).read(), q >> (N * k));
+            put!(T, N, d.add(k), i => T::get(if q & (1 << i) != 0 { a[i] } else { b[i] }));
         }
         keep::<T>(cx, op, &spare);
     }

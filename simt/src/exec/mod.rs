@@ -39,6 +39,7 @@ pub(crate) mod mbarrier;
 pub(crate) mod mem;
 pub(crate) mod mma;
 pub(crate) mod permute;
+pub(crate) mod power;
 pub(crate) mod product;
 pub(crate) mod progress;
 pub(crate) mod publish;

@@ -90,7 +90,7 @@ unsafe fn shuffled(cx: &mut Cx, op: &Op) -> Flow {
     unsafe {
         let (a, b) = (cx.src(op.a).cast::<__m256i>(), cx.src(op.b).cast::<__m256i>());
         let mut spare = Spare::<u32>::uninit();
-        let d = target::<u32>(cx, op, &mut spare);
+        let d = target::<u32, 8>(cx, op, &mut spare);
         for k in 0..4 {
             let of_a = _mm256_shuffle_epi8(_mm256_loadu_si256(a.add(k)), low);
             let of_b = _mm256_shuffle_epi8(_mm256_loadu_si256(b.add(k)), high);
@@ -118,10 +118,10 @@ unsafe fn portable(cx: &mut Cx, op: &Op) -> Flow {
     unsafe {
         let (a, b) = (cx.src(op.a).cast::<Chunk<u32>>(), cx.src(op.b).cast::<Chunk<u32>>());
         let mut spare = Spare::<u32>::uninit();
-        let d = target::<u32>(cx, op, &mut spare);
+        let d = target::<u32, 8>(cx, op, &mut spare);
         for k in 0..4 {
             let (a, b) = (a.add(k).read(), b.add(k).read());
-            put::<u32>(d.add(k), |l| choose(a[l], b[l], selectors));
+            put!(u32, 8, d.add(k), l => choose(a[l], b[l], selectors));
         }
         keep::<u32>(cx, op, &spare);
     }

@@ -287,12 +287,22 @@ fn bank_conflicts(addresses: &[u64], bytes: u64) -> u64 {
 /// The most different words that a set of banks has to give.
 #[cold]
 fn passes(lanes: &[u64], of: impl Fn(u64) -> (u64, usize)) -> u64 {
-    let mut depth = [0; 32];
-    for (i, &address) in lanes.iter().enumerate() {
+    const NONE: u8 = u8::MAX;
+    // Of each set the lane that was the last to bring another word, and of each such lane the one before it.
+    let (mut last, mut before) = ([NONE; 32], [NONE; LANES]);
+    let (mut words, mut depth) = ([0; LANES], [0u8; 32]);
+    for (lane, &address) in lanes.iter().take(LANES).enumerate() {
         let (word, set) = of(address);
-        depth[set] += u64::from(!lanes[..i].iter().any(|&earlier| of(earlier).0 == word));
+        let mut earlier = last[set];
+        while earlier != NONE && words[usize::from(earlier)] != word {
+            earlier = before[usize::from(earlier)];
+        }
+        if earlier == NONE {
+            (words[lane], before[lane], last[set]) = (word, last[set], lane as u8);
+            depth[set] += 1;
+        }
     }
-    depth.into_iter().fold(1, u64::max)
+    depth.into_iter().fold(1, u8::max).into()
 }
 
 #[cfg(test)]

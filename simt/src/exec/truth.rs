@@ -46,10 +46,10 @@ unsafe fn polynomial_body<const FAST: bool>(cx: &mut Cx, op: &Op) -> Flow {
         let b = cx.src(op.b).cast::<Chunk<u32>>();
         let c = cx.src(op.c).cast::<Chunk<u32>>();
         let mut spare = Spare::<u32>::uninit();
-        let d = target::<u32>(cx, op, &mut spare);
+        let d = target::<u32, 8>(cx, op, &mut spare);
         for k in 0..4 {
             let (a, b, c) = (a.add(k).read(), b.add(k).read(), c.add(k).read());
-            put::<u32>(d.add(k), |l| {
+            put!(u32, 8, d.add(k), l => {
                 let of_c = |i: usize| on[i] ^ (c[l] & on[i + 1]);
                 let of_b = |i: usize| of_c(i) ^ (b[l] & of_c(i + 2));
                 of_b(0) ^ (a[l] & of_b(4))
