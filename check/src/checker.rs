@@ -50,7 +50,7 @@ impl Checker {
     /// The checkers of a launch; what it does `early`, before it waits for earlier launches, is kept apart if asked for.
     pub(crate) fn new(checks: Checks, early: bool, talk: Option<Conversation>, launch: &Launching<'_>) -> Checker {
         let grid = launch.grid;
-        let mut races = if checks.races || checks.sync { Races::new(grid) } else { Races::default() };
+        let mut races = if checks.races || checks.sync { Races::new(launch.module, grid) } else { Races::default() };
         let variables = grid.program.globals.iter().zip(launch.globals);
         races.early = early.then(Vec::new);
         races.talk = talk.filter(|_| races.speaks);

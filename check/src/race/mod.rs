@@ -78,7 +78,7 @@ pub(crate) unsafe fn before(c: &mut RaceCheck<'_>, cx: &mut Cx, op: &Op, pc: u32
     }
     match note.role {
         Role::Access(i) => {
-            let Some(&access) = c.launch.accesses.get(i as usize) else { return };
+            let Some(&access) = c.launch.access(i) else { return };
             // SAFETY: by the contract; the note is the operation's.
             unsafe { objects::accessed(&c.launch.objects, c.findings, cx, op, (c.index, warp, pc), &access) }
             if !races {

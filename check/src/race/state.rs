@@ -13,6 +13,8 @@ use crate::Checks;
 use crate::findings::Findings;
 use crate::talk::{Conversation, Voice};
 use crate::uses::{Use, joined};
+use std::sync::Arc;
+use warpsmith_simt::Module;
 use warpsmith_simt::machine::Cx;
 use warpsmith_simt::machine::block::Grid;
 use warpsmith_simt::machine::lanes::simd;
@@ -23,9 +25,9 @@ use warpsmith_simt::machine::note::{Access, Notes, Role, Scope, Where};
 pub(crate) struct Races {
     pub(super) global: Shadow,
     pub(super) variables: Variables,
-    pub(super) accesses: Vec<Access>,
-    pub(super) ops: usize,
-    pub(super) lines: Vec<u32>,
+    /// What is launched is of it; none of a launch that is not checked.
+    module: Option<Arc<Module>>,
+    ops: usize,
     /// What warps have accessed before they waited for earlier launches, where the launch may begin before those have ended.
     pub early: Option<Vec<Use>>,
     /// What it tells other launches, if it may.
@@ -48,13 +50,12 @@ pub(crate) struct Races {
 }
 
 impl Races {
-    pub(crate) fn new(grid: &Grid<'_>) -> Races {
+    pub(crate) fn new(module: &Arc<Module>, grid: &Grid<'_>) -> Races {
         let program = grid.program;
         let notes = &program.notes;
         let mut races = Races {
-            accesses: notes.accesses.clone(),
+            module: Some(Arc::clone(module)),
             ops: program.ops.len(),
-            lines: program.debug.iter().map(|d| d.line).collect(),
             fast: simd(),
             objects: Objects::new(grid),
             ..Races::default()
@@ -101,9 +102,14 @@ impl Races {
     /// The access at a position.
     pub(super) fn access_at(&self, cx: &Cx, pc: u32) -> Option<&Access> {
         match self.role(cx, pc) {
-            Role::Access(i) => self.accesses.get(i as usize),
+            Role::Access(i) => self.access(i),
             _ => None,
         }
+    }
+
+    /// The access that a role names.
+    pub(super) fn access(&self, i: u32) -> Option<&Access> {
+        self.module.as_ref()?.program.notes.accesses.get(i as usize)
     }
 
     /// What the operation at a position is.
@@ -119,7 +125,7 @@ impl Races {
         }
         // SAFETY: `ops` operations lie there.
         let debug = unsafe { &*cx.code.add(pc as usize) }.debug;
-        self.lines.get(debug as usize).copied().unwrap_or(0)
+        self.module.as_ref().and_then(|m| m.program.debug.get(debug as usize)).map_or(0, |d| d.line)
     }
 }
 

@@ -134,16 +134,19 @@ fn rounding_of<F: format::halves::Halves>(open: u32, records: &[U32x4], cols: us
     let record = F::record(cols, open);
     let row = |row: &[U32x4]| {
         let mut sum = 0.0;
-        for (i, x) in x.iter().enumerate() {
-            let (u, k) = (i / UNIT, i % UNIT);
+        for (u, x) in x.chunks(UNIT).enumerate() {
             // SAFETY: the unit is one of the record.
             let (codes, scales) = unsafe { (F::codes(row, &record, u), F::scales(row, &record, u)) };
-            let code = f64::from(F::quad::<&[U32x4]>(&codes, k / 4)[k % 4]);
-            let part = if F::SCALES == 2 { k / (UNIT / 2) } else { 0 };
-            let [scaled, shift] = [code * f64::from(scales.scale[part]), f64::from(scales.shift[part])];
-            let weight = scaled + if F::SHIFTED { shift } else { 0.0 };
-            let parts = if F::SHIFTED { scaled.abs() + shift.abs() } else { scaled.abs() };
-            sum += f64::from(x.abs()) * (2f64.powi(-11) * (parts + weight.abs()) + F::small(code));
+            for (q, x) in x.chunks(4).enumerate() {
+                let part = if F::SCALES == 2 { q / (UNIT / 8) } else { 0 };
+                let [scale, shift] = [scales.scale[part], scales.shift[part]].map(f64::from);
+                for (x, code) in x.iter().zip(F::quad::<&[U32x4]>(&codes, q)) {
+                    let scaled = f64::from(code) * scale;
+                    let weight = scaled + if F::SHIFTED { shift } else { 0.0 };
+                    let parts = if F::SHIFTED { scaled.abs() + shift.abs() } else { scaled.abs() };
+                    sum += f64::from(x.abs()) * (2f64.powi(-11) * (parts + weight.abs()) + F::small(code.into()));
+                }
+            }
         }
         sum
     };
