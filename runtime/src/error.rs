@@ -61,6 +61,16 @@ pub enum Error {
         /// What does not fit.
         why: String,
     },
+    /// A device whose events processes cannot share.
+    #[error(
+        "{call}: device {device} shares no events with other processes (`CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED` is 0)"
+    )]
+    NotShared {
+        /// What was called.
+        call: &'static str,
+        /// The device.
+        device: u32,
+    },
     /// A handle that was to be adopted is of another context.
     #[error(
         "{call}: it belongs to another context than the device; `Device::from_context` makes the device of a context"

@@ -69,7 +69,7 @@ pub use launch::Launcher;
 pub use nodes::{GraphBuilder, InOrder, Node};
 pub use pinned::Pinned;
 pub use profile::{KernelTime, Profile};
-pub use shared::BufferHandle;
+pub use shared::{BufferHandle, EventHandle, SharedEvent};
 pub use stream::Stream;
 pub use warpsmith_image::{ArgEntry, KernelEntry, Manifest};
 

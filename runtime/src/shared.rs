@@ -1,4 +1,8 @@
-//! Device memory that kernels of several processes use: a buffer's handle, and buffers of other processes.
+//! Device memory that kernels of several processes use: the handle of a buffer, and buffers of other processes; and events of several.
+
+mod event;
+
+pub use event::{EventHandle, SharedEvent};
 
 use crate::device::DeviceInner;
 use crate::sys::cu;

@@ -14,10 +14,14 @@ pub const CAPTURE_MODE_RELAXED: c_int = 2;
 pub const CAPTURE_STATUS_NONE: c_int = 0;
 /// An event for order only, which is cheaper to record than one with a time.
 pub const EVENT_DISABLE_TIMING: c_uint = 2;
+/// An event that other processes open.
+pub const EVENT_INTERPROCESS: c_uint = 4;
 /// `CUfunction_attribute`: how much dynamic shared memory a launch may ask for.
 pub const FUNCTION_MAX_DYNAMIC_SHARED: c_int = 8;
 /// `CUdevice_attribute`: shared memory of one block, if the function opted in.
 pub const DEVICE_SHARED_OPTIN: c_int = 97;
+/// `CUdevice_attribute`: processes can share memory and events.
+pub const DEVICE_IPC_EVENTS: c_int = 125;
 /// `CUlaunchAttributeID`: all blocks at the same time.
 pub const LAUNCH_COOPERATIVE: c_uint = 2;
 /// `CUlaunchAttributeID`: while the launch before it ends.
