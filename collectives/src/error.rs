@@ -78,6 +78,20 @@ pub enum Error {
         /// What is known of it.
         reason: String,
     },
+    /// A rank whose memory another one cannot get at: it is on another machine or in another container, or nothing leads from one device to
+    /// the other. All ranks of the group are told.
+    #[error(
+        "rank {rank} cannot reach the memory of rank {other}: {reason}\nhint: peer memory is for devices of one machine that reach each \
+         other, in processes that see each other; sockets and NCCL go everywhere"
+    )]
+    Unreachable {
+        /// Who cannot reach it.
+        rank: u32,
+        /// Whose memory it is.
+        other: u32,
+        /// Why not.
+        reason: String,
+    },
     /// Two ranks that do not do the same. The group cannot be used any more.
     #[error("rank {rank} has {own}, rank {other} {theirs}: all ranks have to issue the same, in the same order")]
     Differs {

@@ -2,7 +2,7 @@
 //!
 //! | implementation | ranks | capturable | |
 //! |---|---|---|---|
-//! | [`Peers`] | threads of one process | yes | kernels of ours over peer memory: [`gpu_kernels::collective`] |
+//! | [`Peers`] | threads of one process, or processes of one machine | yes | kernels of ours over peer memory: [`gpu_kernels::collective`] |
 //! | [`Nccl`] | processes or threads | yes | `libnccl.so.2`, loaded at run time |
 //! | [`Sockets`] | processes | yes | host memory and TCP: needs neither NCCL nor devices that reach each other |
 //! | [`HostRanks`] | threads of one process | no | host memory: what the others are compared with |
@@ -18,6 +18,7 @@
 mod control;
 mod error;
 mod host;
+mod mesh;
 mod nccl;
 mod operation;
 mod peers;

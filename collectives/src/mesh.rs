@@ -1,7 +1,6 @@
-//! How ranks are connected: each listens at a port of its own, rank 0 tells all of them the addresses, and each connects with those before
+//! How ranks of several processes are connected with each other: each listens at a port of its own, rank 0 tells all of them the addresses, and each connects with those before
 //! it. A number that rank 0 draws tells strangers apart.
 
-use super::links::Links;
 use crate::world::{Brought, Purpose};
 use crate::{Error, World};
 use std::hash::{BuildHasher, RandomState};
@@ -28,8 +27,8 @@ fn ticket(group: &[u8], rank: u32) -> Ticket {
     ticket
 }
 
-/// Connects this rank with all others.
-pub fn connect(world: &World, timeout: Duration) -> Result<Links, Error> {
+/// Connections of this rank with all others, who have come for the same, by their numbers; none with itself.
+pub fn connect(world: &World, purpose: Purpose, timeout: Duration) -> Result<Vec<Option<TcpStream>>, Error> {
     let start = Instant::now();
     // Where rank 0 is met, as the others are told of a rank beside it.
     let host = loopback(world).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
@@ -42,7 +41,7 @@ pub fn connect(world: &World, timeout: Duration) -> Result<Links, Error> {
             brought.iter().fold(first, |text, b| text + &format!("{} {}\n", b.from, String::from_utf8_lossy(&b.bytes)));
         Ok([&group[..], text.as_bytes()].concat())
     };
-    let told = world.meet(Purpose::Sockets, port.to_string().as_bytes(), table, timeout)?;
+    let told = world.meet(purpose, port.to_string().as_bytes(), table, timeout)?;
     let (group, text) =
         told.split_at_checked(16).ok_or_else(|| world.failed("rank 0 told something else than addresses"))?;
     let addresses = addresses(world, &String::from_utf8_lossy(text))?;
@@ -57,7 +56,7 @@ pub fn connect(world: &World, timeout: Duration) -> Result<Links, Error> {
         streams[other as usize] = Some(stream.map_err(failed)?);
     }
     accept(world, &listener, group, (start, timeout), &mut streams)?;
-    Links::new(world.rank, streams, timeout).map_err(|error| world.failed(error))
+    Ok(streams)
 }
 
 /// Whether rank 0 is met at an address that only this machine has.

@@ -1,6 +1,6 @@
 //! What ranks can do together, and with what.
 
-use crate::Error;
+use crate::{Error, Peers};
 use std::marker::PhantomData;
 use warpsmith_device::{DeviceSlice, Element, bf16, f16};
 use warpsmith_runtime::{Capture, Event, Stream};
@@ -202,6 +202,11 @@ pub trait Collective: Send {
     /// group has a way to.
     fn leave(&self);
 
+    /// The rank as one over peer memory, if it is one: what takes launches can then do what it does in launches of its own, fused with others.
+    fn peers(&self) -> Option<&Peers> {
+        None
+    }
+
     /// Waits for the stream's work.
     ///
     /// # Errors
@@ -232,6 +237,10 @@ impl<C: Collective + ?Sized> Collective for Box<C> {
 
     fn leave(&self) {
         (**self).leave();
+    }
+
+    fn peers(&self) -> Option<&Peers> {
+        (**self).peers()
     }
 
     fn synchronize(&self, stream: &Stream) -> Result<(), Error> {

@@ -1,26 +1,34 @@
 //! By what processes exchange data: chosen by name, and then a rank like any other.
 
-use crate::{Collective, Error, Library, Nccl, SocketOptions, Sockets, World};
+use crate::{Collective, Error, Library, Nccl, PeerOptions, Peers, SocketOptions, Sockets, World};
+use gpu_kernels::collective::MAX_RANKS;
 use std::sync::Arc;
 use std::time::Duration;
-use warpsmith_runtime::Device;
+use warpsmith_runtime::{Device, KernelImage};
+
+/// Bytes that ranks over peer memory stage at a time: those of a column of logits, for as many tokens as there are.
+const STAGED: usize = 4 << 20;
 
 /// What several processes that run a model exchange data by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// [`Nccl`] on GPUs where its library is found, else [`Sockets`]. All processes have to find the same.
+    /// [`Nccl`] on GPUs where its library is found; else [`Peers`] where all processes can open each other's memory; else [`Sockets`].
+    /// All processes have to find the same library.
     #[default]
     Auto,
     /// [`Nccl`].
     Nccl,
+    /// [`Peers`].
+    Peers,
     /// [`Sockets`].
     Sockets,
 }
 
 gpu_kernels::named! {
-    Transport, "transport", 3:
-    Auto = "auto", "NCCL on GPUs where its library is found, else sockets; all processes have to find the same";
+    Transport, "transport", 4:
+    Auto = "auto", "NCCL on GPUs where its library is found, by all processes or none; else peer memory where all can open it; else sockets";
     Nccl = "nccl", "NCCL";
+    Peers = "peers", "each other's device memory, in launches of the step: processes of one machine";
     Sockets = "sockets", "TCP, through the memory of the hosts: slow, and everywhere";
 }
 
@@ -28,6 +36,10 @@ gpu_kernels::named! {
 pub enum Exchange {
     /// By NCCL.
     Nccl(Arc<Library>),
+    /// Over peer memory.
+    Peers,
+    /// Over peer memory where all can open it, else over TCP: they agree when they join.
+    PeersOrSockets,
     /// Over TCP.
     Sockets,
 }
@@ -38,27 +50,46 @@ impl Transport {
     /// # Errors
     /// [`Error::NoNccl`] where NCCL is asked for and not there.
     pub fn choose(self, device: &Device) -> Result<Exchange, Error> {
-        let library = match self {
-            Transport::Nccl => Some(Library::load()?),
-            Transport::Auto if !device.is_software() => Library::load().ok(),
-            Transport::Auto | Transport::Sockets => None,
-        };
-        Ok(library.map_or(Exchange::Sockets, Exchange::Nccl))
+        Ok(match self {
+            Transport::Nccl => Exchange::Nccl(Library::load()?),
+            Transport::Auto => {
+                let library = if device.is_software() { None } else { Library::load().ok() };
+                library.map_or(Exchange::PeersOrSockets, Exchange::Nccl)
+            }
+            Transport::Peers => Exchange::Peers,
+            Transport::Sockets => Exchange::Sockets,
+        })
     }
 }
 
 impl Exchange {
-    /// A rank of `world`, for a device of this process. All ranks make the call, and wait for each other for so long.
+    /// A rank of `world`, for a device of this process. All ranks make the call, and wait for each other for so long. `image` has the kernels of
+    /// `gpu-kernels`, for those over peer memory.
     ///
     /// # Errors
-    /// Those of [`Nccl::join`] and [`Sockets::join`].
-    pub fn join(&self, world: &World, device: &Device, timeout: Duration) -> Result<Box<dyn Collective + Sync>, Error> {
-        Ok(match self {
-            Exchange::Nccl(library) => Box::new(Nccl::join(library, world, device, timeout)?),
-            Exchange::Sockets => {
-                Box::new(Sockets::join(world, device, SocketOptions { timeout, ..Default::default() })?)
-            }
-        })
+    /// Those of [`Nccl::join`], [`Peers::join`] and [`Sockets::join`].
+    pub fn join(
+        &self,
+        world: &World,
+        device: &Device,
+        image: &KernelImage,
+        timeout: Duration,
+    ) -> Result<Box<dyn Collective + Sync>, Error> {
+        let peers = || {
+            let options = PeerOptions { capacity: STAGED, timeout, ..Default::default() };
+            Peers::join(world, device, image, options)
+        };
+        match self {
+            Exchange::Nccl(library) => return Ok(Box::new(Nccl::join(library, world, device, timeout)?)),
+            Exchange::Peers => return Ok(Box::new(peers()?)),
+            // Of what one cannot open all are told.
+            Exchange::PeersOrSockets if world.ranks <= MAX_RANKS => match peers() {
+                Err(Error::Unreachable { .. }) => {}
+                joined => return Ok(Box::new(joined?)),
+            },
+            Exchange::PeersOrSockets | Exchange::Sockets => {}
+        }
+        Ok(Box::new(Sockets::join(world, device, SocketOptions { timeout, ..Default::default() })?))
     }
 }
 
@@ -69,6 +100,8 @@ impl std::fmt::Display for Exchange {
                 Ok(version) => write!(f, "NCCL {version}"),
                 Err(error) => write!(f, "NCCL, whose version is unknown: {error}"),
             },
+            Exchange::Peers => f.write_str("peer memory"),
+            Exchange::PeersOrSockets => f.write_str("peer memory, or sockets where one cannot open another's"),
             Exchange::Sockets => f.write_str("sockets, through host memory"),
         }
     }

@@ -282,16 +282,19 @@ pub(crate) enum Purpose {
     Sockets = 2,
     /// What rank 0 tells the others.
     Control = 3,
+    /// Each other's addresses, and then each other's memory.
+    Peers = 4,
 }
 
 impl Purpose {
-    const ALL: [Purpose; 3] = [Purpose::Nccl, Purpose::Sockets, Purpose::Control];
+    const ALL: [Purpose; 4] = [Purpose::Nccl, Purpose::Sockets, Purpose::Control, Purpose::Peers];
 
     fn name(self) -> &'static str {
         match self {
             Purpose::Nccl => "NCCL",
             Purpose::Sockets => "sockets",
             Purpose::Control => "what rank 0 tells",
+            Purpose::Peers => "peer memory",
         }
     }
 }

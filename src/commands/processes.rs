@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use warpsmith_host::Device;
-use warpsmith_host::collectives::{Control, Error, Transport, World};
+use warpsmith_host::collectives::{Collective, Control, Error, Exchange, Transport, World};
 use warpsmith_host::decode::{LoadProgress, Model, Split};
 use warpsmith_host::model::ModelFile;
+use warpsmith_host::{Device, builtin_image};
 
 use crate::cli::ProcessArgs;
 use crate::failure::{Failure, Kind};
 
-/// For how long a process waits for others, which may read the file from a slower disk. Whose process ends is noticed at once over sockets.
+/// For how long a process waits for others, which may read the file from a slower disk. Whose process ends is noticed at once, but by NCCL.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// This process among the others.
@@ -57,7 +57,11 @@ impl Party {
     ) -> Result<Model, Failure> {
         let exchange = self.transport.choose(device)?;
         eprintln!("rank {} of {}: {exchange}", self.world.rank, self.world.ranks);
-        let rank = exchange.join(&self.world, device, PATIENCE)?;
+        let rank = exchange.join(&self.world, device, builtin_image(), PATIENCE)?;
+        if matches!(exchange, Exchange::PeersOrSockets) {
+            let found = if rank.peers().is_some() { Exchange::Peers } else { Exchange::Sockets };
+            eprintln!("rank {} of {}: {found}", self.world.rank, self.world.ranks);
+        }
         Ok(Model::load_rank_with(device, file, rank, self.split, progress)?)
     }
 

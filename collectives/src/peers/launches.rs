@@ -1,6 +1,6 @@
 //! The launches of collectives.
 
-use super::{Peers, Shots, lock};
+use super::{Peers, Shots};
 use crate::{Collective, Elements, Kind, Operation, Reduce};
 use gpu_kernels::collective::{
     self as kernels, BROADCAST, GATHER, MAX, ONE_SHOT, RESIDUAL, SCATTER, TWO_SHOT, exchange::Exchange,
@@ -18,14 +18,32 @@ pub struct NextNorm<'a> {
 }
 
 impl Peers {
-    /// The launches of `residual += all_reduce(x)`, or of `x = all_reduce(x)` without one, as [`Peers::all_reduce_onto`] issues them: for what
-    /// takes launches of any kind, such as steps of a decoder.
+    /// The launches of an operation, as [`Collective::issue`] issues them: for what takes launches of any kind, such as steps of a decoder.
     ///
     /// # Errors
-    /// Those of the launches. A group that has lost ranks is not noticed.
+    /// Those of the launches; a contract, for slices that are not whole words or of more than the group stages
+    /// ([`PeerOptions::capacity`](super::PeerOptions::capacity)). A group that has lost ranks is not noticed.
     ///
     /// # Safety
     /// The group lives until what was launched has ended.
+    pub unsafe fn launch_operation<L: Launcher>(
+        &self,
+        on: &mut L,
+        operation: Operation,
+        x: Elements<'_>,
+    ) -> Result<(), L::Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.parts(on, operation, x, None) }
+    }
+
+    /// The launches of `residual += all_reduce(x)`, or of `x = all_reduce(x)` without one, as [`Peers::all_reduce_onto`] issues
+    /// them, likewise.
+    ///
+    /// # Errors
+    /// Those of the launches.
+    ///
+    /// # Safety
+    /// As for [`Peers::launch_operation`].
     pub unsafe fn launch_all_reduce<L: Launcher>(
         &self,
         on: &mut L,
@@ -43,7 +61,7 @@ impl Peers {
     /// Those of the launches; a contract, where the group cannot stage a column ([`PeerOptions::capacity`](super::PeerOptions::capacity)).
     ///
     /// # Safety
-    /// As for [`Peers::launch_all_reduce`].
+    /// As for [`Peers::launch_operation`].
     pub unsafe fn launch_onto_residual<L: Launcher>(
         &self,
         on: &mut L,
@@ -82,7 +100,7 @@ impl Peers {
     /// Those of the launches.
     ///
     /// # Safety
-    /// As for [`Peers::launch_all_reduce`].
+    /// As for [`Peers::launch_operation`].
     pub unsafe fn launch_broadcast<L: Launcher>(
         &self,
         on: &mut L,
@@ -101,7 +119,7 @@ impl Peers {
     /// Those of the launches; a contract, where the group cannot stage a column ([`PeerOptions::capacity`](super::PeerOptions::capacity)).
     ///
     /// # Safety
-    /// As for [`Peers::launch_all_reduce`].
+    /// As for [`Peers::launch_operation`].
     pub unsafe fn launch_gather_columns<L: Launcher>(
         &self,
         on: &mut L,
@@ -198,7 +216,7 @@ impl Peers {
             next_weight: DeviceSlice::empty(),
             scaled: DeviceSlice::empty_mut(),
             sums: DeviceSlice::empty_mut(),
-            frames: &self.group.tables[self.rank as usize],
+            frames: &self.group.tables[self.place],
             len: count as u32,
             columns: 1,
             stride: words,
@@ -213,11 +231,9 @@ impl Peers {
     }
 
     fn message<'a>(&'a self, x: &'a mut DeviceSlice<u16>, peer: u32, receives: bool) -> Exchange<'a> {
-        if let Some(issued) = lock(&self.messages).get_mut(peer as usize) {
-            issued[usize::from(receives)] = true;
-        }
+        self.seat().notes_message(peer, receives);
         Exchange {
-            frames: &self.group.tables[self.rank as usize],
+            frames: &self.group.tables[self.place],
             halves: x.len() as u32,
             capacity: self.group.capacity,
             rank: self.rank,

@@ -1,15 +1,19 @@
-//! Ranks as threads of one process, over peer memory.
+//! Ranks over peer memory: threads of one process, or processes of one machine.
 
+mod beyond;
 mod launches;
+mod seat;
 mod wait;
 
 pub use launches::NextNorm;
 
 use crate::{Collective, Elements, Error, On, Operation, Reduce};
-use gpu_kernels::collective::{self as kernels, MAX_RANKS, exchange::Exchange, frame_words};
-use std::sync::{Arc, Mutex, PoisonError};
+use beyond::Beyond;
+use gpu_kernels::collective::{MAX_RANKS, frame_words};
+use seat::{Seat, load};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use warpsmith_device::{DeviceAddress, DeviceSlice, Kernel};
+use warpsmith_device::{DeviceAddress, DeviceSlice};
 use warpsmith_runtime::{Buffer, Device, Event, KernelImage, Stream};
 
 /// How all-reduce goes about it. The results have the same bits.
@@ -41,39 +45,51 @@ impl Default for PeerOptions {
     }
 }
 
-/// A rank of a group of threads, on a device that reaches those of all others.
+/// A rank of a group, on a device that reaches those of all others: of threads of one process ([`Peers::group`]), or of processes of one machine
+/// ([`Peers::join`]).
 ///
 /// Streams and graphs of all ranks have to have ended before the last rank of the group is dropped; its devices' streams are waited for
-/// then. A graph keeps the group.
+/// then. A graph keeps the group. A process waits until the others have closed its memory, too, for some seconds at most, so that all of them drop
+/// their ranks at about the same time; what is not closed by then stays allocated until the process ends.
 pub struct Peers {
     rank: u32,
+    /// Among the seats of the group.
+    place: usize,
     group: Arc<Group>,
-    /// By peer: whether messages to and from it were issued since the last wait.
-    messages: Mutex<Vec<[bool; 2]>>,
 }
 
 struct Group {
-    devices: Vec<Device>,
-    frames: Vec<Buffer<u32>>,
-    /// For each rank, the addresses of all frames on its device.
+    /// Of the ranks that this process has, in their order.
+    seats: Vec<Arc<Seat>>,
+    /// For each of them, the addresses of all frames on its device.
     tables: Vec<Buffer<DeviceAddress>>,
+    ranks: u32,
     /// Words that are staged at a time.
     capacity: u32,
     options: PeerOptions,
-    /// Who did not come, if somebody did not.
+    /// Who did not come, if somebody did not; of ranks in one process.
     missing: Mutex<Vec<u32>>,
+    /// The ranks of other processes, where there are some.
+    beyond: Option<Beyond>,
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
+        if let (Some(beyond), [seat]) = (&mut self.beyond, &self.seats[..]) {
+            if !beyond.part(seat, self.options.timeout) {
+                // Somebody may still have it open.
+                std::mem::forget(seat.clone());
+            }
+            return;
+        }
         // What still runs may reach the frames of others. An error has nobody to be told; the memory is then not reached any more.
-        for device in &self.devices {
-            let _ = device.synchronize();
+        for seat in &self.seats {
+            let _ = seat.device.synchronize();
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -94,23 +110,16 @@ impl Peers {
         };
         for device in devices {
             devices.iter().try_for_each(|peer| device.enable_peer(peer))?;
-            device.load(image)?;
-            device.warm([kernels::Collective::META, Exchange::META])?;
+            load(device, image)?;
         }
         let capacity = words_of(&options);
-        let words = usize::try_from(frame_words(ranks, capacity)).unwrap_or(usize::MAX);
-        let mut frames = Vec::with_capacity(devices.len());
-        for device in devices {
-            let stream = device.stream()?;
-            frames.push(stream.zeros::<u32>(words)?);
-            stream.synchronize()?;
-        }
-        let addresses: Vec<DeviceAddress> = frames.iter().map(|frame| frame.address()).collect();
-        let tables = devices.iter().map(|d| d.stream()?.upload(&addresses)).collect::<Result<_, _>>()?;
-        let devices = devices.to_vec();
-        let group = Arc::new(Group { devices, frames, tables, capacity, options, missing: Mutex::default() });
-        let rank = |rank| Peers { rank, group: group.clone(), messages: Mutex::new(vec![[false; 2]; ranks as usize]) };
-        Ok((0..ranks).map(rank).collect())
+        let seat = |(rank, device)| Ok(Arc::new(Seat::new(device, (rank, ranks), capacity)?));
+        let seats = (0..).zip(devices).map(seat).collect::<Result<Vec<Arc<Seat>>, Error>>()?;
+        let addresses: Vec<DeviceAddress> = seats.iter().map(|seat| seat.frame.address()).collect();
+        let tables = seats.iter().map(|seat| seat.table(&addresses)).collect::<Result<_, _>>()?;
+        let group = Group { seats, tables, ranks, capacity, options, missing: Mutex::default(), beyond: None };
+        let group = Arc::new(group);
+        Ok((0..ranks).map(|rank| Peers { rank, place: rank as usize, group: group.clone() }).collect())
     }
 
     /// Device memory that a rank of a group takes; `None` if no address can hold it.
@@ -122,7 +131,16 @@ impl Peers {
 
     /// The device of this rank.
     pub fn device(&self) -> &Device {
-        &self.group.devices[self.rank as usize]
+        &self.seat().device
+    }
+
+    fn seat(&self) -> &Seat {
+        &self.group.seats[self.place]
+    }
+
+    /// Bytes that are staged at a time.
+    pub fn capacity(&self) -> usize {
+        4 * self.group.capacity as usize
     }
 
     /// `residual += all_reduce(x)`, in one launch: a layer's output onto the residual stream. `x` stays as it is.
@@ -148,6 +166,9 @@ impl Peers {
     }
 
     fn usable(&self) -> Result<(), Error> {
+        if let Some(beyond) = &self.group.beyond {
+            return beyond.links.check();
+        }
         let missing = lock(&self.group.missing).clone();
         if missing.is_empty() { Ok(()) } else { Err(Error::Broken { missing }) }
     }
@@ -182,7 +203,7 @@ impl Collective for Peers {
     }
 
     fn ranks(&self) -> u32 {
-        self.group.devices.len() as u32
+        self.group.ranks
     }
 
     fn issue(&self, on: On<'_, '_>, operation: Operation, x: Elements<'_>) -> Result<(), Error> {
@@ -199,29 +220,37 @@ impl Collective for Peers {
 
     fn wait(&self, stream: &Stream, done: Event) -> Result<(), Error> {
         self.usable()?;
-        let start = Instant::now();
-        let mut pause = Duration::from_micros(20);
+        let (mut start, mut pause) = (Instant::now(), Duration::from_micros(20));
         while !done.is_done()? {
             let waited = start.elapsed();
             if waited > self.group.options.timeout {
                 self.give_up(stream, waited)?;
-                // The work takes long by itself.
-                break;
+                // The work takes long by itself, or ends now.
+                start = Instant::now();
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(2));
         }
-        Ok(done.synchronize()?)
+        done.synchronize()?;
+        // Others than threads may have ended the group meanwhile, and let kernels go here.
+        if self.group.beyond.is_some() { self.usable() } else { Ok(()) }
     }
 
     fn synchronize(&self, stream: &Stream) -> Result<(), Error> {
         let mark = stream.record()?;
         self.wait(stream, mark)?;
-        lock(&self.messages).fill([false; 2]);
+        self.seat().forget_messages();
         Ok(stream.synchronize()?)
     }
 
     fn leave(&self) {
-        lock(&self.group.missing).push(self.rank);
+        match &self.group.beyond {
+            Some(beyond) => beyond.links.leave("it failed"),
+            None => lock(&self.group.missing).push(self.rank),
+        }
+    }
+
+    fn peers(&self) -> Option<&Peers> {
+        Some(self)
     }
 }

@@ -1,65 +1,11 @@
 //! Waiting for ranks, and for those that do not come.
 
 use super::{Peers, lock};
-use crate::{Collective, Error};
-use gpu_kernels::collective::{ARRIVED, BLOCKS, COUNTS, EPOCHS, FLAGS, MAX_RANKS, SIGNALS, STAGING, TAKEN, place};
+use crate::Error;
 use std::time::{Duration, Instant};
-use warpsmith_device::DeviceSlice;
 use warpsmith_runtime::{Event, Stream};
 
 impl Peers {
-    /// Who has not got where this rank waits, by the flags in its frame.
-    fn absent(&self, frame: &[u32]) -> Vec<u32> {
-        let word = |at: usize| frame.get(at).copied().unwrap_or(0);
-        let behind = |at: usize, epoch: u32| (word(at).wrapping_sub(epoch) as i32) < 0;
-        let mut absent = Vec::new();
-        for (block, rank) in (0..BLOCKS).flat_map(|b| (0..self.ranks()).map(move |r| (b, r))) {
-            let epoch = word(EPOCHS + block as usize).wrapping_add(1);
-            for phase in 0..2 {
-                // This rank has got there, and waits.
-                let waits = !behind(SIGNALS + place(phase, block, self.rank), epoch);
-                if waits && behind(SIGNALS + place(phase, block, rank), epoch) {
-                    absent.push(rank);
-                }
-            }
-            let [sent, received] = lock(&self.messages).get(rank as usize).copied().unwrap_or_default();
-            let count = |way| word(COUNTS + place(way, block, rank));
-            let taken = sent && behind(FLAGS + place(TAKEN, block, rank), count(TAKEN));
-            let arrived = received && behind(FLAGS + place(ARRIVED, block, rank), count(ARRIVED).wrapping_add(1));
-            if taken || arrived {
-                absent.push(rank);
-            }
-        }
-        absent.sort_unstable();
-        absent.dedup();
-        absent
-    }
-
-    /// Ends the waits of this rank's kernels: whatever epoch they wait for has come.
-    fn release(&self, stream: &Stream, frame: &[u32]) -> Result<(), Error> {
-        const FAR: u32 = 1 << 30;
-        let base = self.group.frames[self.rank as usize].address().raw();
-        let mut raised = frame.to_vec();
-        for (block, rank) in (0..BLOCKS).flat_map(|b| (0..MAX_RANKS).map(move |r| (b, r))) {
-            for way in 0..2 {
-                let epoch = frame.get(EPOCHS + block as usize).copied().unwrap_or(0);
-                let count = frame.get(COUNTS + place(way, block, rank)).copied().unwrap_or(0);
-                for (at, value) in [(SIGNALS, epoch), (FLAGS, count)] {
-                    if let Some(word) = raised.get_mut(at + place(way, block, rank)) {
-                        *word = value.wrapping_add(FAR);
-                    }
-                }
-            }
-        }
-        for at in [SIGNALS, FLAGS] {
-            let words = raised.get(at..at + 2 * (BLOCKS * MAX_RANKS) as usize).unwrap_or_default();
-            // SAFETY: flags of this rank's frame, which its kernels read as atomics and nobody else needs any more.
-            let flags = unsafe { DeviceSlice::<u32>::from_raw_mut(base + 4 * at as u64, words.len()) };
-            stream.write(flags, words)?;
-        }
-        Ok(())
-    }
-
     /// Lets kernels of these ranks go until all that their streams have has ended. Again and again: ranks that go on write flags of others
     /// that had been let go.
     fn end(ranks: &[(&Peers, &Stream)]) -> Result<(), Error> {
@@ -75,7 +21,7 @@ impl Peers {
         while !left.is_empty() {
             let mut still = Vec::with_capacity(left.len());
             for (rank, beside, done) in left {
-                match rank.go_on(&beside, &done) {
+                match rank.seat().go_on(&beside, &done) {
                     Ok(true) => {}
                     Ok(false) => still.push((rank, beside, done)),
                     Err(error) => first = first.and(Err(error)),
@@ -86,17 +32,6 @@ impl Peers {
             pause = (pause * 2).min(Duration::from_millis(2));
         }
         first
-    }
-
-    /// Whether a stream has got to its mark; if not, what waits is let go.
-    fn go_on(&self, beside: &Stream, done: &Event) -> Result<bool, Error> {
-        if done.is_done()? {
-            return Ok(true);
-        }
-        let frame = beside.read(&self.group.frames[self.rank as usize][..STAGING])?;
-        self.release(beside, &frame)?;
-        beside.synchronize()?;
-        Ok(false)
     }
 
     /// Where streams have got to, one for each rank of a whole group: by one thread that has issued what all ranks do.
@@ -144,25 +79,23 @@ impl Peers {
         }
     }
 
-    /// Makes a whole group as it was at first, whatever went wrong: ends kernels that wait, waits for the streams, one for each rank, and
+    /// Makes a whole group of threads as it was at first, whatever went wrong: ends kernels that wait, waits for the streams, one for each rank, and
     /// clears counters and flags. Graphs of the group stay good.
     ///
     /// # Errors
-    /// Devices that are lost.
+    /// Devices that are lost; a group of processes that has ended, of which nothing is made.
     pub fn recover<'s>(ranks: &[Peers], streams: impl Iterator<Item = &'s Stream>) -> Result<(), Error> {
+        if let Some(beyond) = ranks.iter().find_map(|rank| rank.group.beyond.as_ref()) {
+            return beyond.links.check();
+        }
         let all: Vec<(&Peers, &Stream)> = ranks.iter().zip(streams).collect();
         Peers::end(&all)?;
         for (_, stream) in &all {
             stream.synchronize()?;
         }
         for rank in ranks {
-            let beside = rank.device().stream()?;
-            let base = rank.group.frames[rank.rank as usize].address().raw();
-            // SAFETY: nothing of the group runs: all streams of its ranks have ended.
-            let words = unsafe { DeviceSlice::<u32>::from_raw_mut(base, STAGING) };
-            beside.write(words, &[0; STAGING])?;
-            beside.synchronize()?;
-            lock(&rank.messages).fill([false; 2]);
+            // SAFETY: all streams of its ranks have ended.
+            unsafe { rank.seat().clear(&rank.device().stream()?) }?;
         }
         if let Some(rank) = ranks.first() {
             lock(&rank.group.missing).clear();
@@ -172,10 +105,14 @@ impl Peers {
 
     /// Says who is missing, and sees to it that the stream's work ends; nothing, where this rank waits for nobody.
     pub(super) fn give_up(&self, stream: &Stream, waited: Duration) -> Result<(), Error> {
-        let beside = self.device().stream()?;
-        let frame = beside.read(&self.group.frames[self.rank as usize][..STAGING])?;
-        let missing = self.absent(&frame);
+        let seat = self.seat();
+        let missing = seat.absent(&seat.flags(&seat.device.stream()?)?);
         if missing.is_empty() {
+            return Ok(());
+        }
+        if let Some(beyond) = &self.group.beyond {
+            // Who watches lets the kernels go.
+            beyond.links.fail(Error::Missing { rank: self.rank, missing, waited });
             return Ok(());
         }
         lock(&self.group.missing).clone_from(&missing);

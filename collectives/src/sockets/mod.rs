@@ -8,9 +8,9 @@
 mod exchange;
 mod frame;
 mod links;
-mod meet;
 
-use crate::{Collective, Elements, Error, On, Operation, World};
+use crate::world::Purpose;
+use crate::{Collective, Elements, Error, On, Operation, World, mesh};
 use exchange::exchange;
 use frame::Call;
 use links::Links;
@@ -54,7 +54,8 @@ impl Sockets {
         // Whole elements, also of slices.
         let capacity = options.capacity.max(4 * world.ranks as usize) / 4 * 4;
         let staging = device.pinned(capacity)?;
-        let links = meet::connect(world, options.timeout)?;
+        let streams = mesh::connect(world, Purpose::Sockets, options.timeout)?;
+        let links = Links::new(world.rank, streams, options.timeout).map_err(|error| world.failed(error))?;
         Ok(Sockets { links: Arc::new(links), staging, options: SocketOptions { capacity, ..options } })
     }
 

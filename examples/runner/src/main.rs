@@ -14,12 +14,12 @@ use clap::Parser;
 use cli::Cli;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use warpsmith_host::Device;
 use warpsmith_host::chat::ChatTemplate;
-use warpsmith_host::collectives::World;
+use warpsmith_host::collectives::{Collective, Exchange, World};
 use warpsmith_host::decode::{LoadProgress, Model, Sampling};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, Tokenizer};
+use warpsmith_host::{Device, builtin_image};
 use warpsmith_runner::engine::{self, Options};
 use warpsmith_runner::http::request::Defaults;
 use warpsmith_runner::http::{self, Service};
@@ -82,7 +82,11 @@ fn load(cli: &Cli, file: &ModelFile, world: Option<&World>) -> Result<Model, Box
     let device = Device::open(world.local_rank % Device::count()?.max(1))?;
     let exchange = cli.processes.transport.choose(&device)?;
     eprintln!("rank {} of {}: {exchange}", world.rank, world.ranks);
-    let rank = exchange.join(world, &device, ranks::PATIENCE)?;
+    let rank = exchange.join(world, &device, builtin_image(), ranks::PATIENCE)?;
+    if matches!(exchange, Exchange::PeersOrSockets) {
+        let found = if rank.peers().is_some() { Exchange::Peers } else { Exchange::Sockets };
+        eprintln!("rank {} of {}: {found}", world.rank, world.ranks);
+    }
     Ok(Model::load_rank_with(&device, file, rank, cli.processes.split, progress)?)
 }
 

@@ -3,21 +3,26 @@
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use warpsmith_host::Device;
-use warpsmith_host::collectives::{SocketOptions, Sockets, World};
+use warpsmith_host::collectives::{Error, PeerOptions, Peers, SocketOptions, Sockets, World};
 use warpsmith_host::decode::{DecodeError, Model, Split};
 use warpsmith_host::model::ModelFile;
+use warpsmith_host::{Device, builtin_image};
 
 pub const OPTIONS: SocketOptions = SocketOptions { capacity: 1 << 16, timeout: Duration::from_secs(60) };
 
 /// What one of the processes is, and how it gets its part of a model.
 pub struct Rank {
-    world: World,
+    pub world: World,
     pub device: Device,
     pub rank: usize,
 }
 
 impl Rank {
+    /// Meets the others over peer memory.
+    pub fn peers(&self, options: PeerOptions) -> Result<Peers, Error> {
+        Peers::join(&self.world, &self.device, builtin_image(), options)
+    }
+
     /// Meets the others, at the same place again and again.
     pub fn model(&self, file: &ModelFile, split: Split) -> Result<Model, DecodeError> {
         let member = Sockets::join(&self.world, &self.device, OPTIONS).unwrap();

@@ -30,7 +30,7 @@ pub(super) fn add_up<L: StepLauncher>(
 
 impl Onto<'_> {
     /// `x = residual + x`, where `x` is summed over all devices first, and normed if there is a weight for that; the parts of a column's sum
-    /// of squares. Devices of one process do it in the launch that sums up, unless there is a norm in between.
+    /// of squares. Devices that reach each other's memory do it in the launch that sums up, unless there is a norm in between.
     pub fn outputs<L: StepLauncher>(
         self,
         on: &mut L,
@@ -39,7 +39,7 @@ impl Onto<'_> {
         residual: &mut DeviceSlice<f32>,
         programmatic: bool,
     ) -> Result<u32, Error> {
-        if let (Some(Shares::Device(peer)), None) = (shares, norm) {
+        if let (Some(Shares::Peer(peer)), None) = (shares, norm) {
             let next = NextNorm { weight: self.next, scaled: self.scaled, sums: self.sums };
             // SAFETY: a decoder waits for what it launched before its group goes.
             unsafe { peer.launch_onto_residual(on, (x, residual), next, (self.columns, self.stride)) }?;

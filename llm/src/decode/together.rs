@@ -1,9 +1,9 @@
 //! What a step does together with others: with devices or processes that have their shares of every layer, and with processes that have
 //! other layers.
 //!
-//! Devices of one process add up by launches of [`Peers`], which a step makes like any other. Ranks that are processes do by whatever
-//! [`Collective`] they have joined, which is issued behind the launches, or recorded among them. What follows on it is no
-//! programmatic launch, as what it follows may be none.
+//! Devices of one process, and processes that have joined over peer memory, add up by launches of [`Peers`], which a step makes like any
+//! other. Other processes do by whatever [`Collective`] they have joined, which is issued behind the launches, or recorded among them. What
+//! follows on it is no programmatic launch, as what it follows may be none.
 
 use super::DecodeError;
 use warpsmith_collectives::{self as collectives, Collective, Elements, On, Operation, Peers, Reduce};
@@ -81,11 +81,20 @@ fn as_numbers(words: &mut DeviceSlice<u32>) -> &mut DeviceSlice<f32> {
     unsafe { DeviceSlice::from_raw_mut(words.address().raw(), words.len()) }
 }
 
+/// Does an operation in launches of the step, where the rank is over peer memory, or else behind them.
+fn operate<L: StepLauncher>(on: &mut L, rank: &Member, operation: Operation, x: Elements<'_>) -> Result<(), Error> {
+    match rank.peers() {
+        // SAFETY: a decoder waits for what it launched before its group goes.
+        Some(peers) => unsafe { peers.launch_operation(on, operation, x) },
+        None => on.together(rank, operation, x),
+    }
+}
+
 /// One of those that have a share of every layer.
 #[derive(Clone, Copy)]
 pub(super) enum Shares<'a> {
-    /// A device beside others of this process.
-    Device(&'a Peers),
+    /// A device beside others, whose memory it reaches, of this process or of those beside it.
+    Peer(&'a Peers),
     /// A process.
     Process(&'a Member),
 }
@@ -94,7 +103,7 @@ impl Shares<'_> {
     /// Whether it is the first: the one that adds what is added once, and that chooses tokens.
     pub fn is_first(self) -> bool {
         match self {
-            Shares::Device(peer) => peer.rank() == 0,
+            Shares::Peer(peer) => peer.rank() == 0,
             Shares::Process(member) => member.rank() == 0,
         }
     }
@@ -103,7 +112,7 @@ impl Shares<'_> {
     pub fn add_up<L: StepLauncher>(self, on: &mut L, x: &mut DeviceSlice<f32>) -> Result<(), Error> {
         match self {
             // SAFETY: a decoder waits for what it launched before its group goes.
-            Shares::Device(peer) => unsafe { peer.launch_all_reduce(on, x, None) },
+            Shares::Peer(peer) => unsafe { peer.launch_all_reduce(on, x, None) },
             Shares::Process(member) => on.together(member, Operation::AllReduce(Reduce::Sum), Elements::of(x)),
         }
     }
@@ -118,7 +127,7 @@ impl Shares<'_> {
     ) -> Result<(), Error> {
         match self {
             // SAFETY: as above.
-            Shares::Device(peer) => unsafe { peer.launch_gather_columns(on, logits, (columns, len, stride), slice) },
+            Shares::Peer(peer) => unsafe { peer.launch_gather_columns(on, logits, (columns, len, stride), slice) },
             Shares::Process(member) => (0..columns).try_for_each(|column| {
                 let slices = &mut logits[column * stride..][..slice * member.ranks() as usize];
                 on.together(member, Operation::AllGather, Elements::of(slices))
@@ -130,7 +139,7 @@ impl Shares<'_> {
     pub fn tell<L: StepLauncher>(self, on: &mut L, words: &mut DeviceSlice<u32>) -> Result<(), Error> {
         match self {
             // SAFETY: as above.
-            Shares::Device(peer) => unsafe { peer.launch_broadcast(on, words) },
+            Shares::Peer(peer) => unsafe { peer.launch_broadcast(on, words) },
             Shares::Process(member) => {
                 on.together(member, Operation::Broadcast { root: 0 }, Elements::of(as_numbers(words)))
             }
@@ -155,17 +164,17 @@ impl Stage<'_> {
 
     /// Gives the residual stream to the next.
     pub fn pass_on<L: StepLauncher>(self, on: &mut L, x: &mut DeviceSlice<f32>) -> Result<(), Error> {
-        on.together(self.0, Operation::Send { to: self.0.rank() + 1 }, Elements::of(x))
+        operate(on, self.0, Operation::Send { to: self.0.rank() + 1 }, Elements::of(x))
     }
 
     /// Takes the residual stream of the one before.
     pub fn take_over<L: StepLauncher>(self, on: &mut L, x: &mut DeviceSlice<f32>) -> Result<(), Error> {
-        on.together(self.0, Operation::Receive { from: self.0.rank().saturating_sub(1) }, Elements::of(x))
+        operate(on, self.0, Operation::Receive { from: self.0.rank().saturating_sub(1) }, Elements::of(x))
     }
 
     /// Tells all of them the words of the last.
     pub fn tell<L: StepLauncher>(self, on: &mut L, words: &mut DeviceSlice<u32>) -> Result<(), Error> {
         let root = self.0.ranks() - 1;
-        on.together(self.0, Operation::Broadcast { root }, Elements::of(as_numbers(words)))
+        operate(on, self.0, Operation::Broadcast { root }, Elements::of(as_numbers(words)))
     }
 }

@@ -1,12 +1,12 @@
 //! What a decoder computes its steps together with: nothing else, other devices, or other processes.
 
-use super::options::{DecoderOptions, peer_options};
+use super::options::{DecoderOptions, column_bytes, peer_options};
 use crate::builtin::builtin_image;
 use crate::decode::agree::{other_than, stands_for, words_of_all};
 use crate::decode::model::Joined;
 use crate::decode::together::{Member, Shares, Split, Stage};
 use crate::decode::{DecodeError, Model};
-use warpsmith_collectives::Peers;
+use warpsmith_collectives::{Error as GroupError, Peers};
 use warpsmith_runtime::{Device, Stream};
 
 /// What a decoder computes its steps together with.
@@ -22,6 +22,12 @@ pub(super) enum Group {
 impl Group {
     pub fn of(model: &Model, options: &DecoderOptions) -> Result<Group, DecodeError> {
         if let (Some(joined), Some((split, ..))) = (model.join()?, model.processes()) {
+            let most = joined.member().and_then(|member| member.peers()).map(Peers::capacity);
+            let column = column_bytes(model);
+            if let Some(most) = most.filter(|most| *most < column && split == Split::Shares) {
+                let (operation, len, most) = ("all-gather of logits", column / 4, most / 4);
+                return Err(GroupError::TooLong { operation, len, most }.into());
+            }
             return Ok(Group::Processes(joined, split));
         }
         let devices: Vec<Device> = model.devices().cloned().collect();
@@ -48,8 +54,10 @@ impl Group {
     /// One of the devices, or this process, among those that have shares of every layer.
     pub fn shares(&self, rank: usize) -> Option<Shares<'_>> {
         match self {
-            Group::Processes(joined, Split::Shares) => joined.member().map(Shares::Process),
-            _ => self.peers().get(rank).map(Shares::Device),
+            Group::Processes(joined, Split::Shares) => {
+                joined.member().map(|member| member.peers().map_or(Shares::Process(member), Shares::Peer))
+            }
+            _ => self.peers().get(rank).map(Shares::Peer),
         }
     }
 

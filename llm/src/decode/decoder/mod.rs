@@ -128,8 +128,9 @@ impl Decoder {
         let columns = predicted.max(options.chunk);
         check_memory(model, &options, columns, positions)?;
         let device = model.device();
-        // What follows on an exchange between processes may follow no launch.
-        let mut programmatic = options.programmatic && group.member().is_none();
+        // What follows on an exchange between processes may follow no launch, unless that is one.
+        let launched = group.member().is_none_or(|member| member.peers().is_some());
+        let mut programmatic = options.programmatic && launched;
         let mut lanes = Vec::with_capacity(model.ranks());
         for device in model.devices() {
             // One kernel for all: they are built together.

@@ -104,10 +104,14 @@ pub(super) fn extent(model: &Model, options: &DecoderOptions, columns: usize) ->
     Extent { predicted, columns, logits, ranks: model.shares(), processes: model.processes().is_some() }
 }
 
+/// Bytes of the longest column that a group has to stage at a time.
+pub(super) fn column_bytes(model: &Model) -> usize {
+    4 * model.config().vocab.max(model.config().hidden).next_multiple_of(4)
+}
+
 /// Those that a group of several devices is made with.
 pub(super) fn peer_options(model: &Model, options: &DecoderOptions) -> PeerOptions {
-    let column = 4 * model.config().vocab.max(model.config().hidden).next_multiple_of(4);
-    PeerOptions { capacity: options.peers.capacity.max(column), ..options.peers }
+    PeerOptions { capacity: options.peers.capacity.max(column_bytes(model)), ..options.peers }
 }
 
 pub(super) fn parts(model: &Model, options: &DecoderOptions, columns: usize, positions: usize) -> Option<[u64; 2]> {
