@@ -12,8 +12,8 @@ const STAGED: usize = 4 << 20;
 /// What several processes that run a model exchange data by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// [`Nccl`] on GPUs where its library is found; else [`Peers`] where all processes can open each other's memory; else [`Sockets`].
-    /// All processes have to find the same library.
+    /// On GPUs [`Nccl`] where its library is found, by all processes or by none; else [`Peers`] where all of them can open each other's memory.
+    /// Else, and on the software driver, where kernels that wait take longer, [`Sockets`].
     #[default]
     Auto,
     /// [`Nccl`].
@@ -26,7 +26,7 @@ pub enum Transport {
 
 gpu_kernels::named! {
     Transport, "transport", 4:
-    Auto = "auto", "NCCL on GPUs where its library is found, by all processes or none; else peer memory where all can open it; else sockets";
+    Auto = "auto", "on GPUs NCCL where its library is found, by all processes or none, else peer memory where all can open it; else sockets";
     Nccl = "nccl", "NCCL";
     Peers = "peers", "each other's device memory, in launches of the step: processes of one machine";
     Sockets = "sockets", "TCP, through the memory of the hosts: slow, and everywhere";
@@ -52,12 +52,11 @@ impl Transport {
     pub fn choose(self, device: &Device) -> Result<Exchange, Error> {
         Ok(match self {
             Transport::Nccl => Exchange::Nccl(Library::load()?),
-            Transport::Auto => {
-                let library = if device.is_software() { None } else { Library::load().ok() };
-                library.map_or(Exchange::PeersOrSockets, Exchange::Nccl)
+            Transport::Auto if !device.is_software() => {
+                Library::load().map_or(Exchange::PeersOrSockets, Exchange::Nccl)
             }
             Transport::Peers => Exchange::Peers,
-            Transport::Sockets => Exchange::Sockets,
+            Transport::Auto | Transport::Sockets => Exchange::Sockets,
         })
     }
 }
