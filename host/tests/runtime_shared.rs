@@ -133,7 +133,7 @@ fn an_event_orders_streams_of_two_processes() {
     child_passes("the_process_that_waits", &environment);
     // It has recorded last.
     stream.wait_shared(&event).unwrap();
-    assert_eq!(stream.read(&cells).unwrap(), [42; N as usize]);
+    assert!(stream.read(&cells).unwrap().iter().all(|cell| *cell == 42));
     event.synchronize().unwrap();
     assert!(event.is_done().unwrap());
 }
@@ -161,7 +161,7 @@ fn the_process_that_waits() {
     stream.record_shared(&event).unwrap();
     std::fs::write(Path::new(&waits), "").unwrap();
     event.synchronize().unwrap();
-    assert_eq!(stream.read(&cells).unwrap(), [42; N as usize]);
+    assert!(stream.read(&cells).unwrap().iter().all(|cell| *cell == 42));
 }
 
 #[test]

@@ -50,9 +50,11 @@ fn a_run_of_two_has_the_tokens_and_the_logits_of_one() {
     let run = ["run", "--model", MODEL, "--tokens", HI_GPU, "-n", "8", "--json", "--verify", "full"];
     let alone = logits("alone");
     json(&[&run[..], &["--driver", "software", "--dump-logits", &alone]].concat());
-    for split in SPLITS {
-        let dumped = logits(split);
-        let text = told(two(&[&run[..], &["--dump-logits", &dumped]].concat(), split), "");
+    // Over each other's memory where there are handles of it.
+    let peers = ("shares", if cfg!(target_os = "linux") { "peers" } else { "auto" });
+    for (split, transport) in SPLITS.map(|split| (split, "sockets")).into_iter().chain([peers]) {
+        let dumped = logits(&format!("{split} {transport}"));
+        let text = told(two(&[&run[..], &["--transport", transport, "--dump-logits", &dumped]].concat(), split), "");
         let run: Value = serde_json::from_str(&text).unwrap();
         let generated = run["tokens_generated"].as_array().unwrap();
         assert_eq!(generated.iter().map(|t| t.as_u64().unwrap()).collect::<Vec<_>>(), GREEDY, "{split}");
