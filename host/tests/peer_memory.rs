@@ -34,7 +34,7 @@ fn options(shots: Shots) -> PeerOptions {
 
 /// What an operation makes of `x`, which has not a number on both sides.
 fn operated<T: Convert>(rank: &Peers, stream: &Stream, operation: Operation, x: &[T]) -> Vec<T> {
-    let poison = vec![T::of(f32::NAN); MARGIN];
+    let poison = [T::of(f32::NAN); MARGIN];
     let mut buffer = stream.upload(&[&poison[..], x, &poison[..]].concat()).unwrap();
     rank.issue(stream.into(), operation, Elements::of(&mut buffer[MARGIN..MARGIN + x.len()])).unwrap();
     rank.synchronize(stream).unwrap();
