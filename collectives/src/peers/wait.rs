@@ -48,8 +48,8 @@ impl Peers {
     /// Waits until the streams have got to their marks.
     ///
     /// # Errors
-    /// [`Error::Missing`] as for [`Collective::synchronize`], and the rank of a stream whose work failed, with what its device says. Kernels
-    /// of other ranks may wait then: see [`Peers::recover`].
+    /// [`Error::Missing`] as for [`Collective::synchronize`](crate::Collective::synchronize), and the rank of a stream whose work failed, with
+    /// what its device says. Kernels of other ranks may wait then: see [`Peers::recover`].
     pub fn wait_for<'s>(
         ranks: &[Peers],
         streams: impl Iterator<Item = &'s Stream>,
