@@ -14,7 +14,8 @@ use device::*;
 use gpu_kernels::format::Format;
 use warpsmith_driver_api::software;
 use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, Mode, Model, Part, Predict, Sequence, SequenceOptions,
+    DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, ListedLaunch, Mode, Model, Part, Pool, PoolOptions,
+    Predict, Sequence, SequenceOptions,
 };
 
 /// Random mixes over sequences, some of which are rolled back or begin anew now and then.
@@ -244,6 +245,52 @@ fn what_a_mixed_step_cannot_do_is_told_before_anything_is_done() {
         Decoder::new(&model, too_many),
         Err(DecodeError::Batch { what: "batch and drafts", given: 1100, .. })
     ));
+}
+
+/// What a step would launch is what it launches, and a sequence that was listed for is as it was: of one cache, of pages, and with states.
+#[test]
+fn a_listed_step_is_the_one_that_runs_and_changes_nothing() {
+    let (hidden, feed_forward, layers) = (64, 64, 4);
+    let nets = Synthetic { architecture: "qwen35", layers, interval: 4, hidden, feed_forward, ..Default::default() };
+    for file in [Synthetic { hidden, feed_forward, ..Default::default() }.file(), nets.file()] {
+        let model = load(&file);
+        let options = DecoderOptions { batch: 3, chunk: 40, mode: Mode::Eager, ..Default::default() };
+        let mut decoder = Decoder::new(&model, options).unwrap();
+        let want: Vec<Alone> = (0..2).map(|s| Alone::new(&model, s, (36, 38), KvType::F16)).collect();
+        let pool = Pool::new(&model, PoolOptions { positions: 256, ..Default::default() }).unwrap();
+        let options = SequenceOptions { sampling: sampling(1), ..Default::default() };
+        let (mut own, mut paged) = (empty(&model, 0, KvType::F16), Sequence::in_pool(&pool, options).unwrap());
+        let free = pool.stats();
+        let list = |decoder: &mut Decoder, own: &mut Sequence, paged: &mut Sequence, n: usize, behind| {
+            let mut parts =
+                [own, paged].map(|sequence| Part { sequence, tokens: &[1; 36][..n], predict: Predict::Next });
+            decoder.list_mixed(&mut parts[..if n == 36 { 1 } else { 2 }], behind)
+        };
+        let names = |listed: &[ListedLaunch]| listed.iter().map(|l| l.kernel.name).collect::<Vec<_>>();
+        let prompt = names(&list(&mut decoder, &mut own, &mut paged, 36, 20).unwrap());
+        let steps = names(&list(&mut decoder, &mut own, &mut paged, 1, 37).unwrap());
+        assert!(prompt.len() >= steps.len() && steps.len() > 4, "{prompt:?} {steps:?}");
+        let most = own.capacity().max(paged.capacity());
+        assert!(matches!(list(&mut decoder, &mut own, &mut paged, 1, most), Err(DecodeError::ContextFull { .. })));
+        assert!(matches!(list(&mut decoder, &mut own, &mut paged, 2, most - 1), Err(DecodeError::ContextFull { .. })));
+        assert_eq!((own.len(), paged.len(), pool.stats()), (0, 0, free));
+
+        let feed = |decoder: &mut Decoder, own: &mut Sequence, paged: &mut Sequence, range: std::ops::Range<usize>| {
+            for (s, sequence) in [own, paged].into_iter().enumerate() {
+                let part = Part { sequence, tokens: &want[s].tokens[range.clone()], predict: Predict::Next };
+                decoder.step_mixed(&mut [part]).unwrap();
+                assert_eq!(bits(&decoder.logits(0).unwrap()), want[s].logits[range.end - 1], "{range:?} of {s}");
+            }
+        };
+        feed(&mut decoder, &mut own, &mut paged, 0..36);
+        assert_eq!(names(&list(&mut decoder, &mut own, &mut paged, 1, 37).unwrap()), steps);
+        assert!(matches!(
+            list(&mut decoder, &mut own, &mut paged, 1, 35),
+            Err(DecodeError::Rollback { to: 35, length: 36 })
+        ));
+        feed(&mut decoder, &mut own, &mut paged, 36..37);
+        feed(&mut decoder, &mut own, &mut paged, 37..38);
+    }
 }
 
 /// A prompt's size that comes again is a graph, and one of another size in its class replays it.

@@ -131,9 +131,18 @@ pub struct ProjectionArgs {
     /// Rates of that GPU, as `warpsmith-rates --json` measured them, in place of those that are assumed.
     #[arg(long, value_name = "FILE")]
     pub rates: Option<PathBuf>,
-    /// Positions that the token attends to, its own among them.
+    /// Positions that the last token attends to, its own among them.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive)]
     pub context: usize,
+    /// Sequences that decode together: a token of each in the step.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive, conflicts_with = "prompt")]
+    pub sequences: usize,
+    /// Tokens of a prompt that the step takes, the last of them at that position.
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "persistent")]
+    pub prompt: Option<usize>,
+    /// Attend to the prompt by the kernel that rounds queries and weights to f16.
+    #[arg(long, requires = "prompt")]
+    pub fast_prefill: bool,
     /// How a step is done.
     #[command(flatten)]
     pub step: StepArgs,

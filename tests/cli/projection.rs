@@ -121,6 +121,29 @@ fn a_step_of_a_shape_moves_what_its_model_card_says() {
     assert!(q["programmatic"] == true && (before - after - 142.0 * 0.65).abs() < 1e-6, "{before} {after}: {q}");
 }
 
+/// Columns share the weights; sequences have keys and values of their own.
+#[test]
+fn prompts_and_sequences_are_steps_of_several_tokens() {
+    let of = |more: &[&str]| json(&[&["project", "--model", MODEL, "--context", "40", "--json"][..], more].concat());
+    let number = |p: &Value, name: &str| p[name].as_f64().unwrap();
+    let (one, three) = (of(&[]), of(&["--sequences", "3"]));
+    let prompt = of(&["--prompt", "33"]);
+    for (p, tokens) in [(&one, 1.0), (&three, 3.0), (&prompt, 33.0)] {
+        assert_eq!(number(p, "tokens"), tokens, "{p}");
+        assert!((number(p, "tokens_a_second") * number(p, "sum_us") / 1e6 - tokens).abs() < 1e-9, "{p}");
+    }
+    // Two layers of keys and values of two heads of 64 elements in f16, at 40 positions.
+    let cached = f64::from(2 * 2 * 2 * 64 * 2 * 40);
+    assert_eq!(number(&three, "needed_bytes") - number(&one, "needed_bytes"), 2.0 * cached, "{three}");
+    // Rotations of 64 dimensions for 32 positions more; what is stored is read again.
+    let more = number(&prompt, "needed_bytes") - number(&one, "needed_bytes");
+    assert_eq!(more, 32.0 * 4.0 * 64.0 + cached * 33.0 / 40.0, "{prompt}");
+    assert!(number(&prompt, "sum_us") < 33.0 * number(&one, "sum_us"), "{prompt}");
+    refused(&["project", "--model", MODEL, "--context", "40", "--prompt", "41"], 2, &["41", "--context 40"]);
+    refused(&["project", "--model", MODEL, "--prompt", "4", "--sequences", "2"], 2, &["--sequences"]);
+    refused(&["project", "--model", MODEL, "--prompt", "4", "--persistent"], 2, &["--persistent"]);
+}
+
 #[test]
 fn what_cannot_be_projected_is_named() {
     refused(&["project", "--model", "9b", "--format", "Q1_0"], 2, &["9b", "0.6b", "llama3-8b"]);

@@ -395,22 +395,22 @@ impl Chunk {
         }
         let more = self.more.get_or_insert_default();
         if !now.talks {
-            // Of another block's reads that cover this one's bytes, the first stands for all.
-            let mut all: Vec<Span> = self.reads.iter().chain(&more.reads).filter(|s| s.epoch != 0).copied().collect();
-            let mut known: Vec<u32> = Vec::new();
-            all.retain(|s| {
-                let repeats = stands(s) && known.contains(&s.block);
-                if stands(s) {
-                    known.push(s.block);
+            // Of another block's reads that cover this one's bytes, the first stands for all. Those come first, where they are looked for.
+            // There are so few that nothing is allocated: this is done for every read of what many blocks share.
+            let (mut all, mut n) = ([Span::default(); SPANS + 3], 0);
+            let there = || self.reads.iter().chain(&more.reads).filter(|s| s.epoch != 0);
+            for s in there().filter(|s| stands(s)) {
+                if !all[..n].iter().any(|known| known.block == s.block) {
+                    (all[n], n) = (*s, n + 1);
                 }
-                !repeats
-            });
-            // Those come first, where they are looked for.
-            all.sort_by_key(|s| !stands(s));
-            all.push(*a);
-            let rest = all.split_off(all.len().min(2));
-            self.reads = [all[0], all.get(1).copied().unwrap_or_default()];
-            more.reads = rest;
+            }
+            for s in there().filter(|s| !stands(s)).chain([a]) {
+                (all[n], n) = (*s, n + 1);
+            }
+            // Those that there are not have no epoch.
+            self.reads = [all[0], all[1]];
+            more.reads.clear();
+            more.reads.extend_from_slice(all.get(2..n).unwrap_or_default());
         } else {
             more.reads.push(*a);
         }

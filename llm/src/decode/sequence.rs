@@ -309,6 +309,12 @@ impl Sequence {
         }
     }
 
+    /// Has so many tokens for a while, of which those that it has not are zeros; or has again what it had.
+    pub(super) fn pretend(&mut self, length: usize) {
+        self.tokens.resize(length, 0);
+        self.choice.forget();
+    }
+
     /// Gives back what was reserved for tokens that were not fed, and forgets what steps did to the states that were launched for them.
     pub(super) fn unreserve(&mut self) {
         self.forget_steps();

@@ -156,8 +156,10 @@ fn one(
     let instance = machine.instantiate(single(name, gpu.sm)?).map_err(|e| e.to_string())?;
     let size = sizes(launch);
     let blocks: u64 = launch.geometry.grid.iter().map(|n| u64::from(*n)).product();
-    // Blocks of other kernels do not all do the same.
-    let few = size.filter(|_| blocks > 3 * FEW).map(|_| FEW);
+    // Blocks of other kernels do not all do the same. Those of further columns come behind those of all rows.
+    let [of_rows, ..] = launch.geometry.grid.map(u64::from);
+    let enough = if of_rows < blocks && of_rows <= 3 * FEW { of_rows } else { FEW };
+    let few = size.filter(|_| blocks > 3 * enough).map(|_| enough);
     let memory = |profile: &LaunchProfile| {
         let (all, cached) = profile.profile.touched(written);
         [(all - cached) as f64, cached as f64]
@@ -171,9 +173,11 @@ fn one(
         Some(few) => {
             let first = run(machine, &instance, launch, Some(few))?;
             let twice = run(machine, &instance, launch, Some(2 * few))?;
-            let more = (blocks as f64 - 2.0 * few as f64) / few as f64;
+            // Columns read the same weights again, which caches have.
+            let more = |of: u64| (of as f64 - 2.0 * few as f64).max(0.0) / few as f64;
             let (of_first, of_twice) = (memory(&first), memory(&twice));
-            let bytes = [0, 1].map(|i| of_twice[i] + (of_twice[i] - of_first[i]) * more);
+            let bytes = [more(of_rows), more(blocks)];
+            let bytes = [0, 1].map(|i| of_twice[i] + (of_twice[i] - of_first[i]) * bytes[i]);
             (extended(&first, &twice, few, blocks), bytes)
         }
     };

@@ -1,4 +1,4 @@
-//! `warpsmith project`: the time of a decode step on a GPU that is not here. The launches are those that a decoder lists for the
+//! `warpsmith project`: the time of a step on a GPU that is not here, of decoding or of a prompt. The launches are those that a decoder lists for the
 //! model, each kind is counted once on the software driver, and [`estimate`](super::estimate) makes time of what it counts.
 
 mod count;
@@ -9,7 +9,7 @@ use warpsmith_arch::Gpu;
 use warpsmith_driver_api::Choice;
 use warpsmith_driver_api::software::machine;
 use warpsmith_host::Device;
-use warpsmith_host::decode::{Decoder, DecoderOptions, Model, Sequence, SequenceOptions};
+use warpsmith_host::decode::{Decoder, DecoderOptions, Model, Part, Predict, Sequence, SequenceOptions};
 use warpsmith_host::device::launch::Start;
 use warpsmith_host::gpu_kernels::persistent::THREADS;
 
@@ -22,8 +22,9 @@ use crate::failure::{Failure, Kind};
 use count::{Counted, Engine};
 use subject::Subject;
 
-/// By how much the counted bytes may differ from those that a step has to move.
-const NEAR: f64 = 0.02;
+/// By how much the counted bytes may differ from those that a step of one token has to move, and one of several: what says of each where it
+/// is counts too.
+const NEAR: [f64; 2] = [0.02, 0.05];
 
 /// A step, as it is projected.
 struct Projection {
@@ -36,6 +37,8 @@ struct Projection {
     /// Layers that take a launch for themselves or for several.
     persistent_layers: usize,
     programmatic: bool,
+    /// Tokens of the step.
+    tokens: usize,
     /// Bytes that a step has to move: weights and what is cached.
     needed: u64,
     /// Release of ptxas; `None`: counts are of PTX.
@@ -43,6 +46,11 @@ struct Projection {
 }
 
 impl Projection {
+    /// Tokens of the step a second.
+    fn rate(&self) -> f64 {
+        1e6 * self.tokens as f64 / self.sum()
+    }
+
     /// Microseconds of the step.
     fn sum(&self) -> f64 {
         self.launches.iter().map(|(c, t)| c.launches as f64 * t.total()).sum()
@@ -72,7 +80,9 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     let device = device(figures.gpu)?;
     let model = Model::reserve(&device, &subject.file)?;
     let of_decoder = DecoderOptions {
-        chunk: 1,
+        chunk: args.prompt.unwrap_or(1),
+        batch: args.sequences,
+        fast_prefill: args.fast_prefill,
         positions: Some(args.context),
         activations: args.step.activations,
         tuned: args.step.tuned,
@@ -82,9 +92,22 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     };
     let mut decoder = Decoder::new(&model, of_decoder)?;
     let options = SequenceOptions { capacity: Some(args.context), kv: args.step.kv, ..SequenceOptions::default() };
-    let mut sequence = Sequence::new(&model, options)?;
-    let listed = decoder.list_step(&mut sequence, args.context - 1)?;
-    let reported = decoder.launches_per_step(1, args.step.kv)?;
+    let tokens = vec![0; args.prompt.unwrap_or(1)];
+    let behind = args.context.checked_sub(tokens.len()).ok_or_else(|| {
+        Failure::usage(format!("a prompt of {} tokens ends behind --context {}", tokens.len(), args.context))
+    })?;
+    let mut sequences =
+        (0..args.sequences).map(|_| Sequence::new(&model, options)).collect::<Result<Vec<Sequence>, _>>()?;
+    let mut list = |decoder: &mut Decoder| {
+        let part = |sequence| Part { sequence, tokens: &tokens, predict: Predict::Next };
+        let mut parts: Vec<Part<'_>> = sequences.iter_mut().map(part).collect();
+        decoder.list_mixed(&mut parts, behind)
+    };
+    let listed = list(&mut decoder)?;
+    let reported = match args.prompt {
+        Some(_) => None,
+        None => Some(decoder.launches_per_step(args.sequences, args.step.kv)?),
+    };
     let machine = machine(0).ok_or_else(|| Failure::new(Kind::NoEngine, "the software driver does not run"))?;
     let engine = Engine { figures: &figures, machine, tools: tools.as_ref(), quiet: args.json };
     let counted = count::all(&engine, &listed)?;
@@ -93,7 +116,7 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
         Vec::new()
     } else {
         let mut apart = Decoder::new(&model, DecoderOptions { persistent: false, ..of_decoder })?;
-        let mut counted = count::phases(&engine, &listed, &apart.list_step(&mut sequence, args.context - 1)?)?;
+        let mut counted = count::phases(&engine, &listed, &list(&mut apart)?)?;
         // A block of the launch takes as many of a phase's as have its threads.
         let resident = together.iter().map(|c| c.demand.resident).fold(f64::INFINITY, f64::min);
         for c in &mut counted {
@@ -109,6 +132,7 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
         phases,
         persistent_layers: decoder.persistent_layers(),
         programmatic: decoder.programmatic(),
+        tokens: tokens.len() * args.sequences,
         ptxas: tools.map(|t| t.ptxas.release().to_string()),
     };
     report::print(&projection, args);
@@ -154,13 +178,13 @@ fn device(gpu: &Gpu) -> Result<Device, Failure> {
 }
 
 /// What was counted has to be what a decoder says that it launches, and what a step has to move.
-fn check(p: &Projection, reported: usize) -> Result<(), Failure> {
-    if p.count() != reported {
+fn check(p: &Projection, reported: Option<usize>) -> Result<(), Failure> {
+    if let Some(reported) = reported.filter(|reported| p.count() != *reported) {
         let text = format!("{} launches were counted, and a decoder reports {reported}", p.count());
         return Err(Failure::new(Kind::Operation, text));
     }
     let (counted, needed) = (p.dram(), p.needed as f64);
-    if (counted / needed - 1.0).abs() > NEAR {
+    if (counted / needed - 1.0).abs() > NEAR[usize::from(p.tokens > 1)] {
         let text = format!(
             "{counted:.0} bytes of memory were counted, and a step has to move {needed:.0}: the times are of another step"
         );

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::Projection;
 use super::count::Counted;
+use super::subject::Goal;
 use crate::cli::ProjectionArgs;
 use crate::commands::estimate::{CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate};
 use crate::table::{Align, Table, bytes};
@@ -14,18 +15,18 @@ pub fn print(p: &Projection, args: &ProjectionArgs) {
         println!("{:#}", json(p, args));
         return;
     }
-    println!(
-        "{}, projected onto one {}: a step of one token at position {}\n",
-        p.subject.title,
-        p.figures.gpu.title,
-        args.context - 1
-    );
+    let step = match (args.prompt, args.sequences, args.context - 1) {
+        (Some(tokens), _, last) => format!("a prompt's {tokens} tokens up to position {last}"),
+        (None, 1, at) => format!("a step of one token at position {at}"),
+        (None, all, at) => format!("a step of {all} sequences, a token of each at position {at}"),
+    };
+    println!("{}, projected onto one {}: {step}\n", p.subject.title, p.figures.gpu.title);
     println!("{}", table(p, &p.launches));
     if !p.phases.is_empty() {
         println!("phases of layers in one launch, each with its barrier:\n\n{}", table(p, &p.phases));
     }
     let (sum, floor, dram) = (p.sum(), p.floor(), p.dram());
-    println!("sum     {:.3} ms in {} launches", sum / 1e3, p.count());
+    println!("sum     {:.3} ms in {} launches, {:.0} tokens/s", sum / 1e3, p.count(), p.rate());
     println!(
         "floor   {:.3} ms: {} at {:.2} TB/s, {:.0} % of the sum",
         floor / 1e3,
@@ -35,8 +36,11 @@ pub fn print(p: &Projection, args: &ProjectionArgs) {
     );
     println!("counted {} of memory, {:.3} of what a step has to move", bytes(dram as u64), dram / p.needed as f64);
     if let Some(goal) = p.subject.goal {
-        let verdict = if sum <= 1e3 * goal { "met" } else { "missed" };
-        println!("goal    {goal:.2} ms: {verdict}");
+        let verdict = if goal.is_met(p.tokens, sum) { "met" } else { "missed" };
+        match goal {
+            Goal::Milliseconds(most) => println!("goal    {most:.2} ms: {verdict}"),
+            Goal::Tokens(least) => println!("goal    {least:.0} tokens/s: {verdict}"),
+        }
     }
     if let Some(device) = p.figures.measured_on() {
         println!("rates   of pipes, tensor cores and barriers, as measured on {device}");
@@ -164,6 +168,9 @@ fn json(p: &Projection, args: &ProjectionArgs) -> Value {
         "rates_measured_on": p.figures.measured_on(),
         "model": p.subject.title,
         "context": args.context,
+        "sequences": args.sequences,
+        "prompt": args.prompt,
+        "tokens": p.tokens,
         "kv": args.step.kv.to_string(),
         "activations": args.step.activations.to_string(),
         "programmatic": p.programmatic,
@@ -178,7 +185,11 @@ fn json(p: &Projection, args: &ProjectionArgs) -> Value {
         "sum_us": p.sum(),
         "floor_us": p.floor(),
         "share_of_floor": p.floor() / p.sum(),
-        "goal_us": p.subject.goal.map(|ms| 1e3 * ms),
+        "tokens_a_second": p.rate(),
+        "goal_us": p.subject.goal.map(|goal| match goal {
+            Goal::Milliseconds(most) => 1e3 * most,
+            Goal::Tokens(least) => 1e6 * p.tokens as f64 / least,
+        }),
         "assumed": assumptions(p, args),
     })
 }

@@ -2,6 +2,7 @@
 
 use super::lane::Run;
 use super::{Decoder, DecoderOptions};
+use crate::decode::listing::ListedLaunch;
 use crate::decode::pool::Recipe;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
@@ -121,33 +122,12 @@ impl Decoder {
     /// [`prefill`](Decoder::prefill): those of a part of several tokens that is predicted from its last or not at all, or of one
     /// that is not predicted from. Drafts and single tokens get those of single steps.
     pub fn step_mixed(&mut self, parts: &mut [Part<'_>]) -> Result<&[u32], DecodeError> {
-        let Some(first) = parts.first() else {
-            return Err(DecodeError::Batch { what: "parts of a step", given: 0, most: self.most_tokens() });
-        };
-        let kv = first.sequence.kv_type();
-        let (mut longest, mut tokens, mut predicted) = (0, 0usize, 0usize);
-        for part in parts.iter() {
-            self.check_sequence(part.sequence, kv)?;
-            part.sequence.check(part.tokens)?;
-            longest = longest.max(part.sequence.len() + part.tokens.len());
-            tokens = tokens.saturating_add(part.tokens.len());
-            predicted = predicted.saturating_add(part.predicted());
-        }
-        for (what, given, most) in
-            [("tokens in a step", tokens, self.most_tokens()), ("predictions in a step", predicted, self.most_logits())]
-        {
-            if given > most {
-                return Err(DecodeError::Batch { what, given, most });
-            }
-        }
+        let (shape, longest) = self.check_mixed(parts)?;
+        let (kv, predicted) = (shape.kv, shape.logits);
         for part in parts.iter_mut() {
             self.catch_up(part.sequence)?;
         }
         self.prepare_positions(longest)?;
-        // Each a token: the launches of a decoding step, which are fewer.
-        let decodes = tokens == parts.len() && predicted == tokens && tokens <= self.options.batch;
-        let shape = if decodes { Shape::decode(tokens, kv) } else { self.mixed_shape(parts, tokens, kv, predicted) };
-        let shape = Shape { pages: self.pages(parts.iter().map(|part| &*part.sequence)), ..shape };
         let reserved = parts.iter_mut().try_for_each(|part| part.sequence.reserve(part.tokens.len()));
         let result = reserved.and_then(|()| self.try_mixed(parts, shape));
         self.settle(&result);
@@ -168,6 +148,70 @@ impl Decoder {
         Ok(&self.tokens)
     }
 
+    /// The launches of the step that [`step_mixed`](Self::step_mixed) would run of these parts, in order, without launching any; each sequence as if it
+    /// had `behind` tokens, of which those that it has not are zeros, and nothing is cached. What launches are told in device memory (tokens,
+    /// positions, and where the caches are) is written there, until the next step.
+    ///
+    /// # Errors
+    /// Those of such a step, and [`DecodeError::Rollback`] for a sequence that has more tokens.
+    pub fn list_mixed(&mut self, parts: &mut [Part<'_>], behind: usize) -> Result<Vec<ListedLaunch>, DecodeError> {
+        for Part { sequence, tokens, .. } in parts.iter_mut() {
+            self.check_sequence(sequence, sequence.kv_type())?;
+            let (length, capacity) = (sequence.len(), sequence.capacity());
+            if behind < length {
+                return Err(DecodeError::Rollback { to: behind, length });
+            }
+            if behind >= capacity {
+                let most = self.model.config().context;
+                return Err(DecodeError::ContextFull { tokens: tokens.len(), length: behind, capacity, most });
+            }
+            self.catch_up(sequence)?;
+        }
+        let lengths: Vec<usize> = parts.iter().map(|part| part.sequence.len()).collect();
+        let more = |part: &Part<'_>| behind - part.sequence.len() + part.tokens.len();
+        let reserved = parts.iter_mut().try_for_each(|part| part.sequence.reserve(more(part)));
+        parts.iter_mut().for_each(|part| part.sequence.pretend(behind));
+        let listed = reserved.and_then(|()| {
+            let (shape, longest) = self.check_mixed(parts)?;
+            self.prepare_positions(longest)?;
+            self.stage_mixed(parts, shape, shape)?;
+            self.lead.stream.synchronize()?;
+            self.list(0, self.drawing(shape))
+        });
+        for (part, length) in parts.iter_mut().zip(lengths) {
+            part.sequence.pretend(length);
+            part.sequence.unreserve();
+        }
+        listed
+    }
+
+    /// Checks a step; its shape, and the positions of its longest sequence.
+    fn check_mixed(&self, parts: &[Part<'_>]) -> Result<(Shape, usize), DecodeError> {
+        let Some(first) = parts.first() else {
+            return Err(DecodeError::Batch { what: "parts of a step", given: 0, most: self.most_tokens() });
+        };
+        let kv = first.sequence.kv_type();
+        let (mut longest, mut tokens, mut predicted) = (0, 0usize, 0usize);
+        for part in parts.iter() {
+            self.check_sequence(part.sequence, kv)?;
+            part.sequence.check(part.tokens)?;
+            longest = longest.max(part.sequence.len() + part.tokens.len());
+            tokens = tokens.saturating_add(part.tokens.len());
+            predicted = predicted.saturating_add(part.predicted());
+        }
+        for (what, given, most) in
+            [("tokens in a step", tokens, self.most_tokens()), ("predictions in a step", predicted, self.most_logits())]
+        {
+            if given > most {
+                return Err(DecodeError::Batch { what, given, most });
+            }
+        }
+        // Each a token: the launches of a decoding step, which are fewer.
+        let decodes = tokens == parts.len() && predicted == tokens && tokens <= self.options.batch;
+        let shape = if decodes { Shape::decode(tokens, kv) } else { self.mixed_shape(parts, tokens, kv, predicted) };
+        Ok((Shape { pages: self.pages(parts.iter().map(|part| &*part.sequence)), ..shape }, longest))
+    }
+
     fn mixed_shape(&self, parts: &[Part<'_>], tokens: usize, kv: KvType, predicted: usize) -> Shape {
         let shape = Shape::mixed(tokens, kv, predicted);
         let shape = if self.lead.runs.is_some() { shape.of_sequences(parts.len()) } else { shape };
@@ -181,6 +225,23 @@ impl Decoder {
 
     /// Runs the step; the place of its first logits.
     fn try_mixed(&mut self, parts: &mut [Part<'_>], shape: Shape) -> Result<usize, DecodeError> {
+        let planned = self.planned(shape);
+        let (start, places) = self.stage_mixed(parts, shape, planned.0)?;
+        // SAFETY: each column and sampler leads to what its sequence owns, or to memory of the samplers. The parts borrow the
+        // sequences, each once, until the step has ended: `finish` waits for it, and on every error `settle` does.
+        unsafe { self.launch(planned) }?;
+        self.finish(start..start + shape.logits, |i| places.get(i).copied().unwrap_or_default())?;
+        Ok(start)
+    }
+
+    /// Writes what the launches of the step are told, which has the shape that is `planned`; the place of its first logits, and of each that is
+    /// predicted the position and the part.
+    fn stage_mixed(
+        &mut self,
+        parts: &mut [Part<'_>],
+        shape: Shape,
+        planned: Shape,
+    ) -> Result<(usize, Vec<(usize, usize)>), DecodeError> {
         let columns = |rank: usize, predicted: bool| {
             parts.iter().flat_map(move |part| {
                 let split = part.tokens.len() - part.predicted();
@@ -189,8 +250,7 @@ impl Decoder {
             })
         };
         let columns = self.by_rank(|rank| columns(rank, false).chain(columns(rank, true)).collect());
-        let planned = self.planned(shape);
-        let start = planned.0.logits - shape.logits;
+        let start = planned.logits - shape.logits;
         self.samplers.clear();
         let mut place = start;
         let mut places = Vec::with_capacity(shape.logits);
@@ -209,18 +269,14 @@ impl Decoder {
             }
         }
         self.samplers.write(&self.lead.stream)?;
-        let runs = runs(parts, planned.0, shape.logits);
-        self.stage_columns(planned.0, &columns, shape.logits, &runs)?;
+        let runs = runs(parts, planned, shape.logits);
+        self.stage_columns(planned, &columns, shape.logits, &runs)?;
         let counted = parts.iter_mut().map(|part| {
             let (count, predicted) = (part.tokens.len(), part.predicted());
             (&mut *part.sequence, count, predicted)
         });
-        self.stage_runs(planned.0, counted)?;
-        // SAFETY: each column and sampler leads to what its sequence owns, or to memory of the samplers. The parts borrow the
-        // sequences, each once, until the step has ended: `finish` waits for it, and on every error `settle` does.
-        unsafe { self.launch(planned) }?;
-        self.finish(start..start + shape.logits, |i| places.get(i).copied().unwrap_or_default())?;
-        Ok(start)
+        self.stage_runs(planned, counted)?;
+        Ok((start, places))
     }
 
     /// Appends a token to each of the sequences, and as many of the tokens of its draft as are those that follow. For each sequence

@@ -247,29 +247,7 @@ impl Decoder {
     /// The launches of the step that would feed a token to `sequence` at `position`, in order, without launching any. What they are
     /// told in device memory (the token, its position, and where the caches are) is written there, until the next step.
     pub fn list_step(&mut self, sequence: &mut Sequence, position: usize) -> Result<Vec<ListedLaunch>, DecodeError> {
-        let kv = sequence.kv_type();
-        self.check_sequence(sequence, kv)?;
-        let (length, capacity) = (sequence.len(), sequence.capacity());
-        if position < length {
-            return Err(DecodeError::Rollback { to: position, length });
-        }
-        if position >= capacity {
-            return Err(DecodeError::ContextFull { tokens: 1, length: position, capacity, most: capacity });
-        }
-        self.catch_up(sequence)?;
-        self.prepare_positions(position + 1)?;
-        sequence.reserve(position + 1 - length)?;
-        let parameters = sequence.parameters(&[0], &self.lead.stream)?;
-        self.samplers.clear();
-        self.samplers.set(0, parameters);
-        self.samplers.write(&self.lead.stream)?;
-        let shape = self.drawing(Shape { pages: self.pages([&*sequence]), ..Shape::decode(1, kv) });
-        let columns = self.by_rank(|rank| vec![sequence.column(rank, 0, position - length)]);
-        self.stage_columns(shape, &columns, 1, &[])?;
-        self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;
-        sequence.forget_steps();
-        self.lead.stream.synchronize()?;
-        self.list(0, shape)
+        self.list_mixed(&mut [Part { sequence, tokens: &[0], predict: Predict::Next }], position)
     }
 
     /// Layers that a step of one sequence with a cache of f16 does in [few launches](Self::persistent_launches).
