@@ -11,6 +11,7 @@
 //! | [`norm`] | RMS norm, alone and with the residual addition before it |
 //! | [`layer_norm`] | layer norm, of embeddings with those of their positions too |
 //! | [`gemv`] | matrix times vector, for every format of [`mod@format`], with or without a residual |
+//! | [`gather`] | columns in the order of a matrix whose columns are permuted, as f32 or quantized |
 //! | [`delta`] | gated delta nets: convolution, rule and norm, with their states; gates of attention's results |
 //! | [`experts`] | mixtures of experts: which of them a column has, and what they give added up |
 //! | [`rope`] | rotary embedding, with or without a norm of each head |
@@ -41,6 +42,7 @@ pub mod elementwise;
 pub mod embed;
 pub mod experts;
 pub mod format;
+pub mod gather;
 pub mod gemv;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod head;

@@ -5,8 +5,8 @@ use crate::format::Format;
 use crate::gemv::cases::Product;
 use crate::kv::KvType;
 use crate::{
-    attention, collective, delta, elementwise, embed, experts, gemv, kv, layer_norm, norm, persistent, residual, rope,
-    sampling,
+    attention, collective, delta, elementwise, embed, experts, gather, gemv, kv, layer_norm, norm, persistent,
+    residual, rope, sampling,
 };
 use std::fmt;
 use warpsmith_device::KernelMeta;
@@ -108,6 +108,8 @@ operations! {
     AddRmsNorm = norm::cases::AddRmsNorms;
     /// Layer norm.
     LayerNorm = layer_norm::cases::LayerNorms;
+    /// Columns in another order.
+    Gather = gather::cases::Gathers;
     /// Matrix times vectors.
     Gemv {
         /// The format of the weights.

@@ -55,6 +55,7 @@ tests! {
     products_of_16_bits: Subject::Gemv { product: Int16 | Int16Swiglu | GemmInt16 | GemmInt16Swiglu, .. },
     products_of_halves: Subject::Gemv { product: Half | HalfSwiglu | GemmHalf | GemmHalfSwiglu, .. },
     rotations: Subject::Rope | Subject::QkNormRope,
+    gathers: Subject::Gather,
     caches: Subject::KvStore { .. },
     stores_of_columns: Subject::QkvStore(_),
     attention_steps: Subject::AttentionStep(_),
