@@ -97,16 +97,19 @@ fn every_quantisation_is_taken_apart_as_its_description_says() {
     use Format::*;
     type Part = fn(&LayerTensors) -> Option<&Matrix>;
     type Case = (&'static str, [(Part, [Format; 2]); 3]);
-    let [q, v, o]: [Part; 3] = [|l| l.q.as_ref(), |l| l.v.as_ref(), |l| Some(&l.attn_output)];
+    let [q, k, v, o]: [Part; 4] = [|l| l.q.as_ref(), |l| l.k.as_ref(), |l| l.v.as_ref(), |l| Some(&l.attn_output)];
     let [up, down]: [Part; 2] = [|l| Some(&l.up), |l| Some(&l.down)];
-    let cases: [Case; 10] = [
+    let cases: [Case; 12] = [
         // Zeros around 8 and others; act-order in the second layer's queries and all downs.
-        ("gptq", [(v, [Q4_0; 2]), (q, [Q5_0, F16]), (down, [F16; 2])]),
+        ("gptq", [(v, [Q4_0; 2]), (q, [Q5_0; 2]), (down, [Q5_0; 2])]),
+        // Act-order throughout; in the second layer's outputs, groups of no whole units.
+        ("gptq-order", [(q, [Q5_0; 2]), (o, [Q5_0, F16]), (down, [Q5_0; 2])]),
+        ("gptq-order", [(k, [Q5_0; 2]), (v, [Q4_0; 2]), (up, [Q4_0, Q5_0])]),
         // Eight bits in one group, version 2, around 128 but for ups.
         ("gptq8", [(q, [Q8_0; 2]), (up, [F16; 2]), (down, [Q8_0; 2])]),
         // Of few bits, around any zero; act-order in the first layer's downs.
-        ("gptq3", [(v, [Q4_0; 2]), (q, [Q4_0; 2]), (down, [F16, Q4_0])]),
-        ("gptq2", [(v, [Q4_0; 2]), (q, [Q4_0; 2]), (down, [F16, Q4_0])]),
+        ("gptq3", [(v, [Q4_0; 2]), (q, [Q4_0; 2]), (down, [Q4_0; 2])]),
+        ("gptq2", [(v, [Q4_0; 2]), (q, [Q4_0; 2]), (down, [Q4_0; 2])]),
         ("awq", [(q, [Q5_0; 2]), (o, [Q5_0; 2]), (down, [Q5_0; 2])]),
         // Blocks of 32 rows and 40 columns, the last narrower.
         ("fp8-block", [(q, [F16; 2]), (o, [F16; 2]), (down, [F16; 2])]),
@@ -124,6 +127,19 @@ fn every_quantisation_is_taken_apart_as_its_description_says() {
         let d = difference(&model, name);
         assert!(d < 1e-6, "{name}: {d:e}");
     }
+}
+
+/// Downs of experts change places with rows of their gates and ups, which all read one column: those with an order of their own are F16.
+#[test]
+fn experts_have_an_order_of_their_own() {
+    let model = ModelFile::open(folders().join("gptq-experts")).unwrap();
+    let layer = &model.layers()[0];
+    let made = [layer.gate.as_ref().unwrap(), &layer.up, &layer.down, &layer.attn_output]
+        .map(|m| (m.format, m.columns.is_some()));
+    use Format::{F16, Q4_0};
+    assert_eq!(made, [(F16, false), (Q4_0, false), (Q4_0, false), (Q4_0, true)]);
+    let d = difference(&model, "gptq-experts");
+    assert!(d < 1e-6, "{d:e}");
 }
 
 /// Floats of eight bits and of four keep them: blocks of 32 rows and 128 columns, values of E5M2 among them; ModelOpt's NVFP4, whose scale
@@ -156,7 +172,19 @@ fn floats_of_few_bits_stay_what_they_are() {
 #[test]
 fn folders_decode_on_the_device_as_they_do_on_the_cpu() {
     let device = Device::open(0).unwrap();
-    let quantised = ["gptq", "gptq2", "gptq3", "awq", "fp8-block", "fp8-wide", "nvfp4", "nvfp4-packed", "packed8"];
+    let quantised = [
+        "gptq",
+        "gptq-order",
+        "gptq-experts",
+        "gptq2",
+        "gptq3",
+        "awq",
+        "fp8-block",
+        "fp8-wide",
+        "nvfp4",
+        "nvfp4-packed",
+        "packed8",
+    ];
     for name in quantised.into_iter().chain(OTHERS) {
         let file = ModelFile::open(folders().join(name)).unwrap();
         let (mut told, mut last) = (Vec::new(), 0);

@@ -184,9 +184,12 @@ fn scales_that_records_do_not_hold_are_named_by_their_row() {
     // Of bf16, which holds what f16 does not.
     let e = poked("packed4", &format!("{QUERIES}.weight_scale"), 0, &half::bf16::from_f32(1e6).to_le_bytes());
     assert!(e.contains("weight_scale` has the scale") && e.contains("for row 0"), "{e}");
-    // Weights that become F16 are told where they are.
-    let e = poked("gptq", &format!("{QUERIES}.scales"), 2 * 5, &half::f16::NAN.to_le_bytes());
-    assert!(e.contains("blk.1.attn_q.weight"), "{e}");
+    // Of columns in another order; weights that become F16 are told where they are.
+    let nan = half::f16::NAN.to_le_bytes();
+    let e = poked("gptq", &format!("{QUERIES}.scales"), 2 * 5, &nan);
+    assert!(e.contains("q_proj.scales` has the scale NaN for row 5"), "{e}");
+    let e = poked("gptq-order", "model.layers.1.self_attn.o_proj.scales", 2 * 5, &nan);
+    assert!(e.contains("blk.1.attn_output.weight"), "{e}");
     let e = poked("fp8-block", &format!("{QUERIES}.weight"), 64, &[0x7f]);
     assert!(e.contains("blk.1.attn_q.weight") && e.contains("row 1"), "{e}");
     // Of 16 columns; of a matrix, as a factor and as a divisor.
@@ -212,9 +215,9 @@ proptest! {
     /// panic.
     #[test]
     fn damaged_quantised_checkpoints_never_panic(
-        which in 0usize..8, damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..9), config in any::<bool>()
+        which in 0usize..9, damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..9), config in any::<bool>()
     ) {
-        let folder = copy(["gptq", "awq", "packed4", "fp8-channel", "fp8-block", "fp8-wide", "nvfp4", "nvfp4-packed"][which]);
+        let folder = copy(["gptq", "awq", "packed4", "fp8-channel", "fp8-block", "fp8-wide", "nvfp4", "nvfp4-packed", "gptq-order"][which]);
         let path = folder.path().join(if config { "config.json" } else { WHOLE });
         let mut bytes = std::fs::read(&path).unwrap();
         // Headers are where most can go wrong.

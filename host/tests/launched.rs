@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use warpsmith_host::decode::{
     Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model, Sampling, Sequence, SequenceOptions,
 };
+use warpsmith_host::model::ModelFile;
 
 const COMPARED: &str =
     "a simpler variant, which docs/attention.md and the benchmarks compare with the one that is launched";
@@ -121,6 +122,10 @@ fn every_kernel_is_launched_by_a_decoder_or_says_what_it_is_there_for() {
     // Layer norms.
     let layer_normed = Synthetic { architecture: "starcoder2", formats: vec![Format::F16], ..Default::default() };
     all.extend(launched(&load(&layer_normed.file()), KvType::F16, DecoderOptions::default()));
+
+    // Columns in another order.
+    let ordered = ModelFile::open(folder::folders().join("gptq-order")).unwrap();
+    all.extend(launched(&load(&ordered), KvType::F16, DecoderOptions::default()));
 
     let others: BTreeMap<&str, &str> = OTHERS.iter().copied().collect();
     let unexplained: Vec<_> =

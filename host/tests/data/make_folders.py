@@ -336,17 +336,18 @@ def short(f, shape, size, bits=4):
 
 
 def gptq(f, name, rows, cols, gain, bits, group, zeros, less=1, order=False):
+    """`order`: whether inputs are in random groups, or the group of each."""
     groups = 1 if group == -1 else cols // group
     half = 1 << (bits - 1)
     size = gain / math.sqrt(cols) / (half * 0.6)
-    exact = order or (bits == 8 and zeros is None)
+    exact = order is not False or (bits == 8 and zeros is None)
     scales = short(f, (groups, rows), size, 3) if exact else (size * (0.7 + 0.6 * f.rng.random((groups, rows)))).astype(np.float16)
     z = f.rng.integers(max(half - 2, less), min(half + 3, 2 * half + less), (groups, rows)) if zeros is None else np.full((groups, rows), zeros)
     if zeros is None and less:
         z[0, 0], z[-1, -1] = half * 2, 1  # What is stored is 15 and 0.
     codes = f.rng.integers(0, 2 * half, (cols, rows))
     index = np.arange(cols) // (cols if group == -1 else group)
-    index = f.rng.permutation(index) if order else index
+    index = index if order is False else f.rng.permutation(index) if order is True else order
     f.w[name + ".weight"] = ((codes - z[index]) * scales.astype(np.float64)[index]).T
     w = dict(f.w)
     f.store(name + ".qweight", words(codes.T, bits).T, "I32")
@@ -436,6 +437,34 @@ def compressed(**weights):
     return dict(quant_method="compressed-tensors", format="pack-quantized", config_groups=dict(group_0=dict(targets=["Linear"], weights=weights)), ignore=["lm_head"])
 
 
+def ordered():
+    """Act-order in every way: one order for queries, keys and values, and one for gates and ups; others for each, groups that are no multiple of
+    32 inputs, one for all, and some of no input."""
+    f = Folder("gptq-order", 34, "F16", model_type="llama", rope_theta=10000.0, hidden_act="silu", **shape(hidden=64, ffn=128, heads=2, kv=1, dim=32),
+               quantization_config=dict(quant_method="gptq", bits=4, group_size=32, desc_act=True, sym=False))
+    two = np.arange(64) // 32
+    alike = dict(attention=f.rng.permutation(two), mlp=f.rng.permutation(two))
+    some = f.rng.permutation(np.repeat([0, 2, 3], [64, 32, 32]))
+    orders = {"0.q": alike["attention"], "0.k": alike["attention"], "0.v": alike["attention"], "0.gate": alike["mlp"], "0.up": alike["mlp"],
+              "1.v": False, "1.o": f.rng.permutation(np.repeat([0, 1], [20, 44])), "1.up": np.ones(64, np.int64), "1.down": some}
+    symmetric = ("0.v", "0.gate", "0.up", "1.v", "1.gate", "1.o")
+
+    def linear(name, rows, cols, gain):
+        part = name.split(".")[2] + "." + name.split(".")[-1].removesuffix("_proj")
+        gptq(f, name, rows, cols, gain, 4, 32, 8 if part in symmetric else None, order=orders.get(part, True))
+
+    fill(f, linear)
+    f.write()
+    finish(f)
+    # Experts, each in orders of its own; ups in none.
+    f = Folder("gptq-experts", 35, "F16", model_type="mixtral", rope_theta=10000.0, hidden_act="silu", num_local_experts=4, num_experts_per_tok=2,
+               sliding_window=None, **shape(layers=1, hidden=64, ffn=64, heads=2, kv=1, dim=32),
+               quantization_config=dict(quant_method="gptq", bits=4, group_size=32, desc_act=True, sym=True))
+    fill(f, lambda name, rows, cols, gain: gptq(f, name, rows, cols, gain, 4, 32, 8, order=".w3" not in name))
+    f.write()
+    finish(f)
+
+
 def quantised():
     small = shape(hidden=64, ffn=96, heads=2, kv=1, dim=32)
     plain = dict(rope_theta=10000.0, hidden_act="silu") | small
@@ -465,6 +494,7 @@ def quantised():
         f = make(f"gptq{bits}", seed, few, dict(quant_method="gptq", bits=bits, group_size=32, desc_act=True, sym=False), "llama")
         f.write()
         finish(f)
+    ordered()
     f = make("awq", 23, lambda f, *a: awq(f, *a, 32), dict(quant_method="awq", bits=4, group_size=32, version="gemm", zero_point=True), "qwen2")
     f.write()
     finish(f)

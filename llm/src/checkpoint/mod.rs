@@ -25,13 +25,16 @@
 //! | F32, F16, BF16 | the same | the same bits |
 //! | GPTQ of 4 bits, AWQ, compressed-tensors' integers of 4 bits | Q4_0 where every zero is 8, else Q5_0 | exact but for scales that are no f16, which are rounded to one |
 //! | GPTQ and compressed-tensors of 8 bits around 128, signed bytes | Q8_0 | the same |
-//! | GPTQ of 8 bits around other zeros; any with act-order, whose groups are no runs of columns; groups or rows of no multiple of 32 columns | F16 | rounded to f16: 2^-11 of a weight, or 2^-25 |
+//! | GPTQ of 8 bits around other zeros; groups or rows of no multiple of 32 columns; with act-order, whose groups are no runs of columns, matrices of experts but downs | F16 | rounded to f16: 2^-11 of a weight, or 2^-25 |
 //! | GPTQ of 2 and of 3 bits | Q4_0 | the same |
 //! | MXFP4 of gpt-oss | MXFP4 | exact |
 //! | FP8, E4M3 and E5M2, with scales of blocks, rows or the whole matrix | F16 | the same |
 //!
+//! Other matrices with act-order are what they are without it, with their columns in an order in which groups are runs.
+//!
 //! Files are read and never mapped, for the reason that [`gguf`](crate::gguf) gives.
 
+mod act_order;
 mod config;
 mod delta;
 mod error;

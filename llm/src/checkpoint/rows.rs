@@ -18,6 +18,14 @@ pub(super) trait Rows: Send + Sync {
 
     /// Writes these rows, one behind the other.
     fn read(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError>;
+
+    /// Which of the checkpoint's columns each column of the rows is, where they are in another order.
+    fn columns(&self) -> Option<&Arc<[u32]>> {
+        None
+    }
+
+    /// Has them made in the checkpoint's order of columns, in F16 where they are quantised otherwise than a format has it.
+    fn widen(&mut self) {}
 }
 
 /// Weights as they are stored: f32, f16 or bf16, each of which is a type of ggml.
@@ -86,6 +94,7 @@ pub(super) struct Made {
     rows: usize,
     row_bytes: usize,
     order: Option<Order>,
+    columns: Option<Arc<[u32]>>,
 }
 
 impl Made {
@@ -101,7 +110,12 @@ impl Made {
         }
         let row_bytes = usize::try_from(kind.bytes_for(cols as u64)?).ok()?;
         rows.checked_mul(parts.len())?.checked_mul(row_bytes)?;
-        Some(Made { parts, rows, row_bytes, order })
+        Some(Made { parts, rows, row_bytes, order, columns: None })
+    }
+
+    /// The same, with columns that products find [gathered](MadeTensor::columns) so.
+    pub fn with_columns(self, columns: Option<Arc<[u32]>>) -> Made {
+        Made { columns, ..self }
     }
 
     fn read_rows(&self, rows: Range<usize>, to: &mut [u8]) -> Result<(), CheckpointError> {
@@ -138,6 +152,10 @@ impl MadeTensor for Made {
         self.read_rows(first..end, &mut all).map_err(refused)?;
         to.copy_from_slice(&all[at - first * self.row_bytes..][..to.len()]);
         Ok(())
+    }
+
+    fn columns(&self) -> Option<&Arc<[u32]>> {
+        self.columns.as_ref()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tensors of a GGUF file, made of those of a checkpoint.
 
 use super::CheckpointError;
+use super::act_order::{Named, settle};
 use super::config::Numbers;
 use super::floats::{Change, Floats};
 use super::json::Object;
@@ -38,8 +39,16 @@ pub(super) fn made(
         if numbers.second_norms && shards.get(&in_layer(names::SECOND_NORM)).is_none() {
             return Err(CheckpointError::MissingTensor { tensor: in_layer(names::SECOND_NORM) });
         }
+        let mut of_layer: Vec<Named> = Vec::new();
         for &(from, to, read) in &names.of_layer {
-            maker.add(&in_layer(from), format!("blk.{layer}.{to}"), read)?;
+            let from = in_layer(from);
+            if let Some(parts) = maker.parts(&from, read)? {
+                of_layer.push((to, from, parts));
+            }
+        }
+        settle(&mut of_layer);
+        for (to, from, parts) in of_layer {
+            maker.push(format!("blk.{layer}.{to}"), parts, &from)?;
         }
         // A number of layers that lies costs a name, not memory.
         if maker.tensors.len() == before {
@@ -61,27 +70,32 @@ struct Maker<'a> {
     tensors: Vec<Tensor>,
 }
 
-/// What a tensor is made of: matrices, or vectors, one behind the other, in what order, and its shape.
-struct Parts {
-    rows: Vec<Box<dyn Rows>>,
-    order: Option<Order>,
-    dims: Vec<usize>,
+/// What a tensor is made of.
+pub(super) struct Parts {
+    /// Matrices, or vectors, one behind the other.
+    pub rows: Vec<Box<dyn Rows>>,
+    /// The order of their rows.
+    pub order: Option<Order>,
+    pub dims: Vec<usize>,
+    /// The elements of what it is multiplied with, in the order of its columns, where that is another.
+    pub columns: Option<Arc<[u32]>>,
 }
 
 impl Parts {
     fn matrix(rows: Box<dyn Rows>, order: Option<Order>) -> Parts {
         let [height, cols] = rows.size();
-        Parts { rows: vec![rows], order, dims: vec![cols, height] }
+        Parts { rows: vec![rows], order, dims: vec![cols, height], columns: None }
     }
 
     fn floats(floats: impl Rows + 'static, order: Option<Order>, dims: Vec<usize>) -> Parts {
-        Parts { rows: vec![Box::new(floats)], order, dims }
+        Parts { rows: vec![Box::new(floats)], order, dims, columns: None }
     }
 
     /// A matrix, or a vector, of each expert.
     fn of_experts(rows: Vec<Box<dyn Rows>>, vectors: bool) -> Option<Parts> {
         let (count, [height, cols]) = (rows.len(), rows.first()?.size());
-        Some(Parts { rows, order: None, dims: if vectors { vec![height, count] } else { vec![cols, height, count] } })
+        let dims = if vectors { vec![height, count] } else { vec![cols, height, count] };
+        Some(Parts { rows, order: None, dims, columns: None })
     }
 }
 
@@ -98,22 +112,18 @@ impl Maker<'_> {
                 self.asked.borrow_mut().insert(from.to_owned());
                 continue;
             }
-            if !self.add(from, (*to).to_owned(), *read)? {
-                return Err(CheckpointError::MissingTensor { tensor: from.to_owned() });
-            }
+            let parts = self.parts(from, *read)?;
+            let parts = parts.ok_or_else(|| CheckpointError::MissingTensor { tensor: from.to_owned() })?;
+            let mut made = [(*to, from.to_owned(), parts)];
+            settle(&mut made);
+            let [(to, from, parts)] = made;
+            self.push(to.to_owned(), parts, &from)?;
         }
         for (name, values) in &self.numbers.lists {
             let parts = Parts::floats(Constant(values.clone()), None, vec![values.len()]);
             self.push((*name).to_owned(), parts, name)?;
         }
         Ok(())
-    }
-
-    /// Adds the tensor that `from` is, if the checkpoint has it.
-    fn add(&mut self, from: &str, to: String, read: Read) -> Result<bool, CheckpointError> {
-        let Some(parts) = self.parts(from, read)? else { return Ok(false) };
-        self.push(to, parts, from)?;
-        Ok(true)
     }
 
     /// What a tensor is made of, if the checkpoint has it.
@@ -158,9 +168,9 @@ impl Maker<'_> {
 
     /// Adds a tensor of these parts.
     fn push(&mut self, name: String, parts: Parts, from: &str) -> Result<(), CheckpointError> {
-        let Parts { rows, order, dims } = parts;
+        let Parts { rows, order, dims, columns } = parts;
         let Some((kind, [height, cols])) = rows.first().map(|r| (r.kind(), r.size())) else { return Ok(()) };
-        let made = Made::new(rows, order);
+        let made = Made::new(rows, order).map(|made| made.with_columns(columns));
         let bytes = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).and_then(|n| kind.bytes_for(n));
         let (Some(made), Some(bytes)) = (made, bytes) else {
             let expected = "whole heads, rows of whole blocks, and experts that are all alike".to_owned();

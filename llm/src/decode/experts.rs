@@ -47,7 +47,7 @@ impl Step<'_> {
         let (next, wanted) = behind(self.weights, index, self.choice, self.shape);
         let Workspace { x, y, scaled, sums, quantized, sizes, experts, zeros, .. } = &mut *self.buffers;
         let Some(experts) = experts else { return Ok(()) };
-        let (_, _, written) = quantized.pass(wanted.filter(|_| shares.is_none()));
+        let (_, written) = quantized.pass(wanted.filter(|_| shares.is_none()));
         self.parts = combine::parts(layer.down.rows());
         let combine = Combine {
             x: &experts.outputs,
@@ -152,10 +152,10 @@ impl Step<'_> {
         let Some(ExpertBuffers { outputs, .. }) = experts else { return Ok(()) };
         let of_all = &mut outputs[n * used * sizes.hidden..];
         let quantized_at = quantized.kept();
-        let (quantized, ready, _) = quantized.pass(None);
-        let mut input = Input { x: inner, columns: n as u32, stride, norm: None, choice, quantized, ready };
+        let (held, _) = quantized.pass(None);
+        let mut input = Input { x: inner, columns: n as u32, stride, norm: None, choice, held };
         input.product(on, down, down.rows(), (of_all, sizes.hidden))?.launch(on)?;
-        let overwritten = input.ready.is_some() && quantized_at == kept;
+        let overwritten = input.held.ready.is_some() && quantized_at == kept;
         self.buffers.quantized.back(kept, read.filter(|_| !overwritten));
         Ok(())
     }
@@ -172,9 +172,9 @@ impl Step<'_> {
         let Some(ExpertBuffers { of, chosen, chosen_stride, group, outputs, .. }) = experts else { return Ok(()) };
         let (chosen, group) = (&chosen[index * *chosen_stride..], grouped.then_some(&**group));
         let columns = (n * of.used) as u32;
-        let (quantized, ready, _) = quantized.pass(None);
+        let (held, _) = quantized.pass(None);
         let stride = stride(self.config.feed_forward);
-        let mut input = Input { x: inner, columns, stride, norm: None, choice, quantized, ready };
+        let mut input = Input { x: inner, columns, stride, norm: None, choice, held };
         let product = input.product(on, &layer.down, layer.down.rows(), (outputs, sizes.hidden))?;
         product.experts(chosen, layer.down.matrices(), 1).group(group).launch(on)
     }

@@ -51,8 +51,8 @@ impl Step<'_> {
         let (stride, norm) = (sizes.hidden, pending(sums, parts, eps));
         let fused = weights.stacks.len() == 1;
         let wanted = choice.wanted(std::slice::from_ref(down)).filter(|_| fused);
-        let (quantized, ready, written) = quantized.pass(wanted);
-        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, quantized, ready };
+        let (held, written) = quantized.pass(wanted);
+        let mut input = Input { x: scaled, columns: n as u32, stride, norm, choice, held };
         if let [all] = &weights.stacks[..] {
             let product = input.product(on, all, rows as u32, (inner, inner_stride))?;
             let product = match self.config.architecture.ungated() {
@@ -60,7 +60,7 @@ impl Step<'_> {
                 activation => product.activation(activation),
             };
             Chosen::of(chosen, product, all).quantize_output(written).launch(on)?;
-            return Ok(input.ready);
+            return Ok(input.held.in_order());
         }
         // All gates, then all ups; what pads the columns is computed with them and never read.
         let half = n * chosen.map_or(1, |chosen| chosen.sharing) * inner_stride;
@@ -69,7 +69,7 @@ impl Step<'_> {
             let product = input.product(on, stack, stack.rows(), (y, inner_stride))?;
             Chosen::of(chosen, product, stack).launch(on)?;
         }
-        let read = input.ready;
+        let read = input.held.in_order();
         let (gate, up) = gate_up.split_at(half).unwrap_or((DeviceSlice::empty(), DeviceSlice::empty()));
         let (y, n) = (inner, half as u32);
         if let Some((buffers, _)) = buffers.as_ref().zip(chosen).filter(|_| self.config.architecture.weighted_inputs())

@@ -1,12 +1,16 @@
-//! What products read: columns of f32, or quantized ones, which the launch that computes the columns writes, or one of its own.
+//! What products read: columns of f32, or quantized ones, which the launch that computes the columns writes, or one of its own; and those
+//! in another order, which matrices with act-order take, and a launch of its own writes of either kind.
 
 use super::memory::Memory;
 use super::stack::Stack;
+use super::workspace::stride;
+use gpu_kernels::gather::Gather;
+use gpu_kernels::gemv::quant_format::NONE;
 use gpu_kernels::gemv::{
     Activations, Gemv, OutputQuantization, QuantFormat, Quantize, QuantizedProduct, choose, fastest, quant_format,
 };
 use warpsmith_device::{DeviceSlice, Launcher, U32x4};
-use warpsmith_runtime::{Error, Stream};
+use warpsmith_runtime::{Buffer, Error, Stream};
 
 /// Which activations products take, and how they are launched.
 #[derive(Clone, Copy, Debug)]
@@ -33,15 +37,16 @@ impl Choice {
         QuantizedProduct::of(stack.format, activations)
     }
 
-    /// What the first of several products that reads quantized activations reads.
+    /// What the first of several products that reads quantized activations reads, as they are computed.
     pub fn wanted(self, stacks: &[Stack]) -> Option<QuantFormat> {
-        stacks.iter().filter_map(|s| self.of(s)).map(QuantizedProduct::quant_format).min()
+        let in_order = stacks.iter().filter(|s| s.order().is_none());
+        in_order.filter_map(|s| self.of(s)).map(QuantizedProduct::quant_format).min()
     }
 
-    /// Stacks in an order in which nothing is quantized twice.
+    /// Stacks in an order in which nothing is quantized twice, nor gathered.
     pub fn sorted(self, stacks: &[Stack]) -> Vec<&Stack> {
         let mut all: Vec<&Stack> = stacks.iter().collect();
-        all.sort_by_key(|s| self.of(s).map(QuantizedProduct::quant_format));
+        all.sort_by_key(|s| (s.order(), self.of(s).map(QuantizedProduct::quant_format)));
         all
     }
 }
@@ -55,17 +60,45 @@ pub(super) struct QuantizedActivations<M: Memory = Stream> {
     /// The set that is read next, and what is there.
     at: usize,
     ready: Option<QuantFormat>,
+    /// Columns of f32 in another order, in models that have such.
+    gathered: Option<M::Buffer<f32>>,
 }
 
-/// What a launch reads and writes of [`QuantizedActivations`]: a set, its format if it is there, and where the next
-/// ones go.
-pub(super) type ReadAndWritten<'a> = (&'a mut DeviceSlice<U32x4>, Option<QuantFormat>, Option<OutputQuantization<'a>>);
+/// What products read of [`QuantizedActivations`].
+pub(super) struct Held<'a> {
+    /// The set that is read.
+    pub quantized: &'a mut DeviceSlice<U32x4>,
+    /// What is in it, and in which [order](Stack::order).
+    pub ready: Option<(QuantFormat, Option<u64>)>,
+    /// Where gathered columns go, and those that are there.
+    gathered: (&'a mut DeviceSlice<f32>, Option<u64>),
+}
+
+impl<'a> Held<'a> {
+    /// A set with what is in it, for products that gather nothing.
+    pub fn of(quantized: &'a mut DeviceSlice<U32x4>, ready: Option<QuantFormat>) -> Held<'a> {
+        let ready = ready.map(|format| (format, None));
+        Held { quantized, ready, gathered: (DeviceSlice::empty_mut(), None) }
+    }
+
+    /// The format of what is in it as it was computed.
+    pub fn in_order(&self) -> Option<QuantFormat> {
+        self.ready.filter(|(_, order)| order.is_none()).map(|(format, _)| format)
+    }
+}
 
 impl<M: Memory> QuantizedActivations<M> {
-    /// For `columns` columns with these sizes.
-    pub fn new(memory: &M, (vectors, groups): (usize, usize), columns: usize) -> Result<Self, M::Error> {
+    /// For `columns` columns with these sizes, of which up to `gathered` elements are gathered, 0 for none.
+    pub fn new(
+        memory: &M,
+        (vectors, groups): (usize, usize),
+        gathered: usize,
+        columns: usize,
+    ) -> Result<Self, M::Error> {
         let sets = [memory.buffer(vectors, columns)?, memory.buffer(vectors, columns)?];
-        Ok(QuantizedActivations { sets, group_counters: memory.zeros(groups, columns)?, at: 0, ready: None })
+        let group_counters = memory.zeros(groups, columns)?;
+        let gathered = (gathered > 0).then(|| memory.buffer(gathered, columns)).transpose()?;
+        Ok(QuantizedActivations { sets, group_counters, at: 0, ready: None, gathered })
     }
 }
 
@@ -109,7 +142,7 @@ impl QuantizedActivations {
     }
 
     /// For the launches that read what is there and, where those behind them want quantized ones, write these.
-    pub fn pass(&mut self, wanted: Option<QuantFormat>) -> ReadAndWritten<'_> {
+    pub fn pass(&mut self, wanted: Option<QuantFormat>) -> (Held<'_>, Option<OutputQuantization<'_>>) {
         let (ready, at) = (self.ready, self.at);
         let [a, b] = &mut self.sets;
         let (read, write) = if at == 0 { (a, b) } else { (b, a) };
@@ -122,7 +155,8 @@ impl QuantizedActivations {
             quantized: write,
             group_counters: &mut self.group_counters,
         });
-        (read, ready, written)
+        let gathered = (self.gathered.as_deref_mut().unwrap_or(DeviceSlice::empty_mut()), None);
+        (Held { gathered, ..Held::of(read, ready) }, written)
     }
 }
 
@@ -140,15 +174,13 @@ pub(super) struct Input<'a> {
     /// The parts of the sums of squares and eps, where a norm is due.
     pub norm: Option<(&'a DeviceSlice<f32>, u32, f32)>,
     pub choice: Choice,
-    /// Where quantized ones go.
-    pub quantized: &'a mut DeviceSlice<U32x4>,
-    /// Those that are there.
-    pub ready: Option<QuantFormat>,
+    /// Where others than those go, and what is there.
+    pub held: Held<'a>,
 }
 
 impl Input<'_> {
-    /// `y = W x`, with the stack's bias, with `y_stride` elements from a column to the next, and `rows` outputs; launches what quantizes them if
-    /// they are not there.
+    /// `y = W x`, with the stack's bias, with `y_stride` elements from a column to the next, and `rows` outputs; launches what quantizes them, or
+    /// gathers them, if they are not there.
     pub fn product<'a, L: Launcher<Error = Error>>(
         &'a mut self,
         on: &mut L,
@@ -156,11 +188,19 @@ impl Input<'_> {
         rows: u32,
         (y, y_stride): (&'a mut DeviceSlice<f32>, usize),
     ) -> Result<Gemv<'a>, Error> {
-        let (columns, stride) = (self.columns, self.stride as u32);
-        let gemv = match self.choice.of(stack) {
-            Some(product) => {
-                self.quantize(on, product.quant_format(), stack.cols)?;
-                Gemv::quantized(product, stack.records(), rows, stack.cols, self.quantized, y)
+        let (columns, mut x_stride) = (self.columns, self.stride);
+        let product = self.choice.of(stack);
+        let format = product.map(QuantizedProduct::quant_format);
+        match (&stack.columns, format) {
+            (Some(order), _) => self.gather(on, order, format)?,
+            (None, Some(format)) => self.quantize(on, format, stack.cols)?,
+            (None, None) => {}
+        }
+        let gemv = match product {
+            Some(product) => Gemv::quantized(product, stack.records(), rows, stack.cols, self.held.quantized, y),
+            None if stack.columns.is_some() => {
+                x_stride = stride(stack.cols as usize);
+                Gemv::new(stack.format, stack.records(), rows, stack.cols, self.held.gathered.0, y)
             }
             None => Gemv::new(stack.format, stack.records(), rows, stack.cols, self.x, y),
         };
@@ -170,7 +210,7 @@ impl Input<'_> {
             None => gemv,
         };
         // SAFETY: it multiplies with weights, which were written before the first step; the rest it awaits.
-        Ok(unsafe { gemv.columns(columns, stride, y_stride as u32).programmatic(self.choice.programmatic) })
+        Ok(unsafe { gemv.columns(columns, x_stride as u32, y_stride as u32).programmatic(self.choice.programmatic) })
     }
 
     /// Launches what quantizes them, if they are not there.
@@ -180,13 +220,46 @@ impl Input<'_> {
         format: QuantFormat,
         cols: u32,
     ) -> Result<(), Error> {
-        if self.ready == Some(format) {
+        if self.held.in_order() == Some(format) {
             return Ok(());
         }
-        let quantize = Quantize::new(format, self.x, self.quantized, cols).columns(self.columns, self.stride as u32);
+        let quantize =
+            Quantize::new(format, self.x, self.held.quantized, cols).columns(self.columns, self.stride as u32);
         // SAFETY: it reads nothing but what it awaits.
         unsafe { quantize.programmatic(self.choice.programmatic) }.launch(on)?;
-        self.ready = Some(format);
+        self.held.ready = Some((format, None));
+        Ok(())
+    }
+
+    /// Launches what gathers them in that order, as f32 or as quantized ones, if they are not there.
+    fn gather<L: Launcher<Error = Error>>(
+        &mut self,
+        on: &mut L,
+        order: &Buffer<u32>,
+        format: Option<QuantFormat>,
+    ) -> Result<(), Error> {
+        let Held { quantized, ready, gathered: (gathered, there) } = &mut self.held;
+        let wanted = format.map(|format| (format, Some(order.id())));
+        if (wanted.is_some() && *ready == wanted) || (wanted.is_none() && *there == Some(order.id())) {
+            return Ok(());
+        }
+        let gather = Gather {
+            x: self.x,
+            order,
+            y: gathered,
+            quantized,
+            cols: order.len() as u32,
+            columns: self.columns,
+            x_stride: self.stride as u32,
+            y_stride: stride(order.len()) as u32,
+            quant_format: format.map_or(NONE, |format| format as u32),
+        };
+        // SAFETY: it follows no address; orders were uploaded before the first step, and the rest it awaits.
+        unsafe { on.launch_programmatic(gather, self.choice.programmatic) }?;
+        match wanted {
+            Some(_) => *ready = wanted,
+            None => *there = Some(order.id()),
+        }
         Ok(())
     }
 }

@@ -300,6 +300,11 @@ impl Model {
         &self.0.lead.weights
     }
 
+    /// Elements of the longest column that is gathered on any device; 0, where none is.
+    pub(super) fn gathered(&self) -> usize {
+        self.all_ranks().map(|rank| rank.weights.gathered()).max().unwrap_or(0)
+    }
+
     /// A number that no other loaded model has or will have.
     pub(super) fn id(&self) -> u64 {
         self.0.lead.id()

@@ -43,7 +43,7 @@ impl Step<'_> {
     ) -> Result<(), Error> {
         let (c, n) = (self.config, self.shape.columns);
         let Workspace { columns, x, y, scaled, quantized, sizes, .. } = &mut *self.buffers;
-        let (_, _, written) = quantized.pass(wanted);
+        let (_, written) = quantized.pass(wanted);
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let x = match holder {
             Holder::X => x,

@@ -30,8 +30,8 @@ impl Step<'_> {
         let post_norm = layer.post_norms.as_ref().map(|(after_attention, _)| &**after_attention);
         let fused = post_norm.is_none() && shares.is_none() && rms_norm.is_some();
         let wanted = choice.wanted(&layer.gate_up.stacks);
-        let (quantized, ready, written) = quantized.pass(wanted.filter(|_| fused));
-        let mut input = Input { x: attended, columns, stride: sizes.attended, norm: None, choice, quantized, ready };
+        let (held, written) = quantized.pass(wanted.filter(|_| fused));
+        let mut input = Input { x: attended, columns, stride: sizes.attended, norm: None, choice, held };
         let product = input.product(on, &layer.attn_output, layer.attn_output.rows(), (y, sizes.hidden))?;
         let Some(norm) = rms_norm else {
             onto_first(product, shares, x, sizes.hidden).launch(on)?;
@@ -64,9 +64,9 @@ impl Step<'_> {
         let layer_norm = self.config.architecture.layer_norm();
         let post_norm = layer.post_norms.as_ref().map(|(_, after_feed_forward)| &**after_feed_forward);
         let fused = post_norm.is_none() && shares.is_none() && !layer_norm;
-        let (quantized, ready, written) = quantized.pass(wanted.filter(|_| fused));
+        let (held, written) = quantized.pass(wanted.filter(|_| fused));
         let stride = stride(self.config.dense_width());
-        let mut input = Input { x: inner, columns, stride, norm: None, choice, quantized, ready };
+        let mut input = Input { x: inner, columns, stride, norm: None, choice, held };
         let product = input.product(on, &layer.down, layer.down.rows(), (x, sizes.hidden))?;
         if layer_norm {
             onto_first(product, shares, y, sizes.hidden).launch(on)?;

@@ -1,7 +1,7 @@
 //! Layers that a step does in one launch: [`DecoderOptions::persistent`](super::DecoderOptions::persistent).
 
 use super::KvType;
-use super::input::{Choice, Input};
+use super::input::{Choice, Held, Input};
 use super::shape::{Shape, layer_of};
 use super::stack::Stack;
 use super::step::{Step, head_norms, norm_flags};
@@ -49,6 +49,8 @@ pub enum NotPersistent {
     Gates,
     /// Its feed-forward part is a mixture of experts.
     Experts,
+    /// Columns of its matrices are in another order than what they are multiplied with.
+    Columns,
     /// Two of its matrices differ in what they are multiplied with.
     Mixed([(Format, Activations); 2]),
     /// What attention and the feed-forward part give is normed before it is added.
@@ -74,6 +76,9 @@ impl fmt::Display for NotPersistent {
             NotPersistent::Gates => f.write_str("gates of what attention gives, in a launch of their own"),
             NotPersistent::Experts => {
                 f.write_str("a mixture of experts: its launches know only on the device what they multiply with")
+            }
+            NotPersistent::Columns => {
+                f.write_str("columns in another order (act-order), gathered in launches of their own")
             }
             NotPersistent::Mixed([(a, with_a), (b, with_b)]) => {
                 write!(
@@ -183,6 +188,10 @@ fn instance<'a>(c: &Config, layer: &'a LayerWeights, choice: Choice) -> Result<(
     }
     if c.gate_dim() > 0 {
         return Err(NotPersistent::Gates);
+    }
+    let mut all = layer.qkv.stacks.iter().chain(&layer.gate_up.stacks).chain([&layer.attn_output, &layer.down]);
+    if all.any(|s| s.order().is_some()) {
+        return Err(NotPersistent::Columns);
     }
     if !HEAD_DIMS.contains(&(c.head_dim as u32)) {
         return Err(NotPersistent::Heads(c.head_dim));
@@ -299,7 +308,7 @@ impl Step<'_> {
         if let Some(format) = quant_format {
             let (stride, choice) = (of.hidden, self.choice);
             let mut input =
-                Input { x: scaled, columns: 1, stride, norm: None, choice, quantized: &mut *of_scaled, ready };
+                Input { x: scaled, columns: 1, stride, norm: None, choice, held: Held::of(&mut *of_scaled, ready) };
             input.quantize(on, format, c.hidden as u32)?;
         }
         let launch = PersistentLayers {

@@ -19,6 +19,9 @@ impl Records {
     }
 }
 
+/// An order of columns, on the device.
+pub(super) type Order = Arc<Buffer<u32>>;
+
 /// One matrix, or several of equal format and width stacked on each other.
 pub(super) struct Stack {
     pub format: Format,
@@ -30,6 +33,8 @@ pub(super) struct Stack {
     pub(super) records: Records,
     /// A bias of each output of every such stack, if there is one.
     pub(super) bias: Option<Buffer<f32>>,
+    /// The order of its columns, where what it is multiplied with is gathered first.
+    pub(super) columns: Option<Order>,
 }
 
 impl Stack {
@@ -42,12 +47,22 @@ impl Stack {
         let of_row = self.records.vectors.len() / self.outputs.len().max(1);
         let vectors = rows.start * of_row..rows.end * of_row;
         let records = Records { all: self.records.all.clone(), vectors };
-        let Stack { format, cols, matrices, .. } = *self;
-        Stack { format, cols, outputs: 0..rows.len(), matrices, records, bias: None }
+        let Stack { format, cols, matrices, ref columns, .. } = *self;
+        Stack { format, cols, outputs: 0..rows.len(), matrices, records, bias: None, columns: columns.clone() }
     }
 
     pub fn matrices(&self) -> u32 {
         self.matrices
+    }
+
+    /// The number of the order of its columns, if that is another than that of its input: stacks of equal numbers read the same.
+    pub fn order(&self) -> Option<u64> {
+        self.columns.as_ref().map(|columns| columns.id())
+    }
+
+    /// Elements of a column that is gathered for it; 0, where none is.
+    pub fn gathered(&self) -> usize {
+        self.columns.as_ref().map_or(0, |columns| columns.len())
     }
 
     pub fn bias(&self) -> Option<&DeviceSlice<f32>> {

@@ -13,6 +13,7 @@
 //! that is a launch behind each of the two outputs ([`residual`](super::residual)); capped scores and logits are a launch each, and so are
 //! gates of attention's results. A layer that is a gated delta net has two launches in place of attention ([`delta`](super::delta)). A
 //! [mixture of experts](super::experts) takes three launches more than a dense feed-forward part. [Layer norms](super::norm) are a launch each.
+//! What matrices with act-order read is gathered in the order of their columns by a launch for each order, in place of the one that only quantizes.
 
 use super::KvType;
 use super::feed_forward::FeedForward;
@@ -152,7 +153,7 @@ impl Step<'_> {
         let scale = Some(self.config.embedding_scale as f32).filter(|&scale| scale != 1.0);
         let wanted = weights.layers.first().and_then(|first| self.choice.wanted(&first.qkv.stacks));
         let normed = scale.is_none() && !layer_norm;
-        let (_, _, written) = quantized.pass(wanted.filter(|_| normed));
+        let (_, written) = quantized.pass(wanted.filter(|_| normed));
         Embed {
             format: table.format,
             table: table.records(),
@@ -233,8 +234,8 @@ impl Step<'_> {
         let (columns, eps, parts, choice) = (self.shape.columns as u32, self.config.eps, self.parts, self.choice);
         let Workspace { scaled, sums, qkv, quantized, sizes, .. } = &mut *self.buffers;
         let (stride, norm) = (sizes.hidden, pending(sums, parts, eps));
-        let (quantized, ready, _) = quantized.pass(None);
-        let mut input = Input { x: scaled, columns, stride, norm, choice, quantized, ready };
+        let (held, _) = quantized.pass(None);
+        let mut input = Input { x: scaled, columns, stride, norm, choice, held };
         for stack in choice.sorted(&layer.qkv.stacks) {
             let y = &mut qkv[stack.outputs.start..];
             input.product(on, stack, stack.rows(), (y, sizes.qkv))?.launch(on)?;
@@ -284,7 +285,7 @@ impl Step<'_> {
         let Workspace { columns, steps, qkv, attended, partials, counters, quantized, sizes, .. } = &mut *self.buffers;
         let qkv = &mut qkv[gates..];
         let columns = &columns[..self.shape.columns];
-        let (_, _, written) = quantized.pass(wanted.filter(|_| self.shape.tiles == 0 && !capped && gates == 0));
+        let (_, written) = quantized.pass(wanted.filter(|_| self.shape.tiles == 0 && !capped && gates == 0));
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         let programmatic = self.choice.programmatic;
@@ -385,8 +386,8 @@ impl Step<'_> {
         let x = &scaled[taken.start * sizes.hidden..];
         let sums = &sums[taken.start * parts as usize..];
         let (stack, stride, norm) = (self.weights.output(), sizes.hidden, pending(sums, parts, eps));
-        let (quantized, ready, _) = quantized.pass(None);
-        let mut input = Input { x, columns: n, stride, norm, choice, quantized, ready };
+        let (held, _) = quantized.pass(None);
+        let mut input = Input { x, columns: n, stride, norm, choice, held };
         let own = &mut logits[self.weights.first_token..];
         input.product(on, stack, stack.rows(), (own, sizes.logits))?.launch(on)?;
         if let Some(shares) = self.shares {

@@ -2,11 +2,12 @@
 
 use super::DecodeError;
 use super::delta::DeltaVectors;
-use super::stack::{Bias, Projection, Records, Stack, biases_of};
+use super::stack::{Bias, Order, Projection, Records, Stack, biases_of};
 use crate::model::{LayerTensors, Matrix, ModelFile};
 use gpu_kernels::format::Format;
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::Arc;
 use warpsmith_device::{DeviceSlice, U32x4};
 use warpsmith_runtime::{Buffer, Pinned, Stream};
 
@@ -32,7 +33,25 @@ pub(super) fn device_bytes(file: &ModelFile) -> Result<u64, DecodeError> {
     for m in file.matrices() {
         bytes += padded(vectors(m)? as u64 * 16);
     }
-    Ok(bytes + file.vectors().map(|v| padded(v.len() as u64 * 4)).sum::<u64>())
+    let of_layers = file.layers().iter().map(|l| orders(l.matrices())).chain([orders([file.output()])]);
+    let ordered: u64 = of_layers.flatten().map(|columns| padded(columns.len() as u64 * 4)).sum();
+    Ok(bytes + ordered + file.vectors().map(|v| padded(v.len() as u64 * 4)).sum::<u64>())
+}
+
+/// The orders that columns of matrices are in, each once.
+fn orders<'a>(matrices: impl IntoIterator<Item = &'a Matrix>) -> Vec<&'a Arc<[u32]>> {
+    let mut all = Vec::new();
+    for columns in matrices.into_iter().filter_map(|m| m.columns.as_ref()) {
+        if !all.contains(&columns) {
+            all.push(columns);
+        }
+    }
+    all
+}
+
+/// Whether matrices can be one stack: of one format, and multiplied with the same elements in one order.
+fn alike(a: &Matrix, b: &Matrix) -> bool {
+    a.format == b.format && a.cols == b.cols && a.columns == b.columns
 }
 
 /// 16-byte vectors that a matrix takes on the device.
@@ -123,6 +142,16 @@ impl Weights {
     pub fn output(&self) -> &Stack {
         self.output.as_ref().unwrap_or(&self.embedding)
     }
+
+    /// Elements of the longest column that is gathered; 0, where none is.
+    pub fn gathered(&self) -> usize {
+        let of_layer = |l: &'_ LayerWeights| {
+            let shared = l.shared_gate_up.iter().flat_map(|p| &p.stacks).chain(&l.shared_down);
+            let own = l.qkv.stacks.iter().chain(&l.gate_up.stacks).chain([&l.attn_output, &l.down]);
+            own.chain(shared).map(Stack::gathered).max().unwrap_or(0)
+        };
+        self.layers.iter().map(of_layer).chain([self.output().gathered()]).max().unwrap_or(0)
+    }
 }
 
 /// Bytes of a staging area: large enough for the bus, small beside any model.
@@ -136,6 +165,8 @@ struct Upload<'a, P> {
     stage: usize,
     /// The number of the layer that is uploaded.
     layer: usize,
+    /// The orders of its matrices' columns that are uploaded.
+    orders: Vec<(Arc<[u32]>, Order)>,
     done: u64,
     total: u64,
     /// Matrices are written, not only given a place.
@@ -159,7 +190,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let len = (STAGE_BYTES / size_of::<U32x4>()).min(largest).max(widest);
         let device = stream.device();
         let stages = [device.pinned(len)?, device.pinned(len)?];
-        Ok(Upload { stream, file, stages, stage: 0, layer: 0, done: 0, total, fill, progress })
+        Ok(Upload { stream, file, stages, stage: 0, layer: 0, orders: Vec::new(), done: 0, total, fill, progress })
     }
 
     fn advance(&mut self, tensor: &str, bytes: usize) {
@@ -240,6 +271,18 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         Ok(buffer)
     }
 
+    /// The order of a matrix's columns, if that is another than that of its input.
+    fn order(&mut self, m: &Matrix) -> Result<Option<Order>, DecodeError> {
+        let Some(columns) = &m.columns else { return Ok(None) };
+        if let Some((_, there)) = self.orders.iter().find(|(of, _)| of == columns) {
+            return Ok(Some(there.clone()));
+        }
+        let buffer = Arc::new(self.stream.upload(columns)?);
+        self.advance(&m.name, padded(columns.len() as u64 * 4) as usize);
+        self.orders.push((columns.clone(), buffer.clone()));
+        Ok(Some(buffer))
+    }
+
     /// Writes the records of rows of a matrix.
     fn records(
         &mut self,
@@ -289,7 +332,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         self.stack_of(&parts, biases, (first, count))
     }
 
-    /// Rows of matrices of one format and width, one below the other, as `count` stacks of equal size.
+    /// Rows of matrices that are [alike], one below the other, as `count` stacks of equal size.
     fn stack_of(
         &mut self,
         parts: &[(&Matrix, Range<usize>)],
@@ -320,8 +363,9 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let outputs = first..first + rows;
         let bias = biases_of(biases, outputs.clone(), count);
         let bias = bias.map(|bias| self.floats(name(), &bias)).transpose()?;
+        let columns = parts.first().map_or(Ok(None), |(m, _)| self.order(m))?;
         let records = Records::all(records);
-        Ok(Stack { format, cols: cols as u32, outputs, matrices: count as u32, records, bias })
+        Ok(Stack { format, cols: cols as u32, outputs, matrices: count as u32, records, bias, columns })
     }
 
     /// What a layer projects: queries, keys and values, or what a delta net takes. Gates come before all, so that what attention reads
@@ -346,7 +390,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         let mut parts: Vec<(&Matrix, Range<usize>)> = of_head(1).chain(of_head(0)).collect();
         parts.extend([(k, 0..k.rows), (v, 0..v.rows)]);
         let (mut stacks, mut first) = (Vec::new(), 0);
-        for run in parts.chunk_by(|(a, _), (b, _)| a.format == b.format && a.cols == b.cols) {
+        for run in parts.chunk_by(|(a, _), (b, _)| alike(a, b)) {
             let stack = self.stack_of(run, &[], (first, 1))?;
             first = stack.outputs.end;
             stacks.push(stack);
@@ -389,7 +433,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
     fn projections(&mut self, matrices: &[&Matrix], biases: &[&Bias], count: usize) -> Result<Projection, DecodeError> {
         let mut stacks = Vec::new();
         let mut first = 0;
-        for run in matrices.chunk_by(|a, b| a.format == b.format && a.cols == b.cols) {
+        for run in matrices.chunk_by(|a, b| alike(a, b)) {
             let stack = self.stack(run, biases, (first, count))?;
             first = stack.outputs.end;
             stacks.push(stack);
@@ -408,6 +452,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
         for (number, l) in file.layers().iter().enumerate() {
             self.layer = number;
             layers.push(self.layer(l)?);
+            self.orders.clear();
         }
         let positions = file.positions().map(|all| self.floats("position_embd.weight", all)).transpose()?;
         // Logits are scaled by what the head reads.

@@ -30,6 +30,8 @@ pub(super) struct Extent {
     pub ranks: usize,
     /// They are those of processes, which gather whole slices of logits, also the places of no token.
     pub processes: bool,
+    /// Elements of the longest column that is gathered in another order; 0, where none is.
+    pub gathered: usize,
 }
 
 /// Elements from a column of an activation to the next: 16-byte loads start at each.
@@ -144,7 +146,7 @@ pub(super) enum Holder {
 impl<M: Memory> Workspace<M> {
     /// The buffers for a model's steps of this extent: measured or allocated, by the memory.
     pub fn new(memory: &M, c: &Config, of: Extent, activations: Activations) -> Result<Self, M::Error> {
-        let Extent { predicted, columns, logits, ranks, processes } = of;
+        let Extent { predicted, columns, logits, ranks, processes, gathered } = of;
         let s = Sizes::new(c, activations, ranks);
         // What experts of one device give is added to nothing: the residual stream is added once.
         let zeros = (ranks > 1 && c.experts.is_some()).then(|| memory.zeros(s.hidden, columns)).transpose()?;
@@ -162,7 +164,7 @@ impl<M: Memory> Workspace<M> {
             // Every launch leaves them at zero.
             counters: memory.zeros(s.counters, columns)?,
             barrier: memory.zeros(1, 1)?,
-            quantized: QuantizedActivations::new(memory, s.quantized, columns)?,
+            quantized: QuantizedActivations::new(memory, s.quantized, stride(gathered), columns)?,
             gate_up: memory.buffer(2 * s.all_inner, columns)?,
             inner: memory.buffer(s.all_inner, columns)?,
             delta: DeltaBuffers::new(memory, c, columns)?,

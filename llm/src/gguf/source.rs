@@ -6,11 +6,17 @@
 use super::GgufError;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A tensor that is no bytes of a file: it is made when it is read.
 pub(crate) trait MadeTensor: Send + Sync {
     /// Writes its bytes from byte `at` on, as many as `to` has; there are so many.
     fn read(&self, at: usize, to: &mut [u8]) -> Result<(), GgufError>;
+
+    /// Which element of its input each column is multiplied with, where that is another than that of its number: each once.
+    fn columns(&self) -> Option<&Arc<[u32]>> {
+        None
+    }
 }
 
 /// Made tensors, and where each begins.
@@ -43,18 +49,21 @@ impl Source {
         }
     }
 
+    /// The made tensor that has the byte at `offset`, and where that begins.
+    fn made(&self, offset: u64) -> Option<&(u64, Box<dyn MadeTensor>)> {
+        let Source::Made { tensors, .. } = self else { return None };
+        tensors.get(tensors.partition_point(|(begin, _)| *begin <= offset).checked_sub(1)?)
+    }
+
     /// Copies the bytes from `offset` on; `what` names them in the error.
     pub(super) fn read(&self, offset: u64, to: &mut [u8], what: impl Fn() -> String) -> Result<(), GgufError> {
         let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
         let read = match self {
             Source::File { file, .. } => read_exact_at(file, offset, to),
-            Source::Made { tensors, .. } => {
-                let last = tensors.partition_point(|(begin, _)| *begin <= offset);
-                match last.checked_sub(1).and_then(|i| tensors.get(i)) {
-                    Some((begin, tensor)) => return tensor.read((offset - begin) as usize, to),
-                    None => Err(gone()),
-                }
-            }
+            Source::Made { .. } => match self.made(offset) {
+                Some((begin, tensor)) => return tensor.read((offset - begin) as usize, to),
+                None => Err(gone()),
+            },
             Source::Memory(bytes) => {
                 let start = usize::try_from(offset).ok();
                 let from = start.and_then(|s| bytes.get(s..s.checked_add(to.len())?));
@@ -141,6 +150,11 @@ impl<'a> TensorData<'a> {
             }
             _ => TensorData { len: 0, ..self },
         }
+    }
+
+    /// Which element of its input each column is multiplied with, where that is another than that of its number: each once.
+    pub(crate) fn columns(&self) -> Option<&'a Arc<[u32]>> {
+        self.source.made(self.offset)?.1.columns()
     }
 
     /// Number of bytes.

@@ -280,13 +280,23 @@ impl ModelFile {
             return random.read(matrix, rows, to).map_err(failed);
         }
         let bytes = matrix.format.row_bytes(matrix.cols).map_err(failed)?;
-        let Some(Cut { rows: held, of_cols, cols }) = &matrix.cut else {
+        let Some(cut @ Cut { rows: held, of_cols, cols, stored }) = &matrix.cut else {
             return Ok(self.data(matrix).read(rows.start * bytes, to)?);
         };
-        let whole = Matrix { rows: held.end(), cols: *of_cols, cut: None, ..matrix.clone() };
-        let (data, row) = (self.data(&whole), matrix.format.row_bytes(*of_cols).map_err(failed)?);
+        let format = stored.as_ref().map_or(matrix.format, |(format, _)| *format);
+        let whole = Matrix { rows: held.end(), cols: *of_cols, format, cut: None, ..matrix.clone() };
+        let (data, row) = (self.data(&whole), format.row_bytes(*of_cols).map_err(failed)?);
         let in_bytes = |cols: usize| cols / matrix.format.block_elems() * matrix.format.block_bytes();
         let mut to = to;
+        if let Some((_, columns)) = stored {
+            for range in held.part(rows) {
+                let (mut all, (now, rest)) = (vec![0; range.len() * row], to.split_at_mut(range.len() * bytes));
+                data.read(range.start * row, &mut all)?;
+                cut.pick(&format.decode(&all, range.len(), *of_cols).map_err(failed)?, columns, now);
+                to = rest;
+            }
+            return Ok(());
+        }
         let mut read = |at: usize, count: usize| {
             let (part, rest) = std::mem::take(&mut to).split_at_mut(count);
             to = rest;

@@ -130,11 +130,15 @@ impl<'a> Find<'a> {
     fn rows_of(&self, name: &str, rows: Range<usize>, shape: &[usize]) -> Result<Matrix, ModelError> {
         let cols = shape.first().copied().unwrap_or(0);
         let (first_row, count) = (rows.start, rows.len());
-        let named = |format| Matrix { name: name.to_owned(), format, first_row, rows: count, cols, cut: None };
+        let named = |format, columns| {
+            let name = name.to_owned();
+            Matrix { name, format, first_row, rows: count, cols, columns, cut: None }
+        };
         if let Some(format) = self.described {
-            return Ok(named(format));
+            return Ok(named(format, None));
         }
         let tensor = self.tensor(name, shape)?;
+        let columns = tensor.data.columns().cloned();
         let Some(format) = tensor.info.kind.format() else {
             return Err(ModelError::TensorType {
                 tensor: name.to_owned(),
@@ -145,12 +149,12 @@ impl<'a> Find<'a> {
         let scales = if format == Format::NVFP4 { self.scales_of(name, shape)? } else { None };
         let Some(scales) = scales else {
             validate(&tensor, format, rows.clone(), cols)?;
-            return Ok(named(format));
+            return Ok(named(format, columns));
         };
         let data = tensor.data.scaled(format.block_bytes(), &scales);
         validate(&Tensor { data, ..tensor }, Format::NVFP4_SCALED, rows.clone(), cols)?;
         self.scales.borrow_mut().insert(name.to_owned(), scales);
-        Ok(named(Format::NVFP4_SCALED))
+        Ok(named(Format::NVFP4_SCALED, columns))
     }
 
     /// What the products of a matrix of NVFP4 are multiplied with, one number or one for each of several matrices, where the file has a

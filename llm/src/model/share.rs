@@ -9,7 +9,8 @@
 //! | head, its bias | its rows of the vocabulary |
 //! | embeddings of tokens and of positions, norms, routers | all of it |
 //!
-//! A column of a matrix is in a block with others, so that shares begin at blocks.
+//! A column of a matrix is in a block with others, so that shares begin at blocks. Where the [columns](Matrix::columns) of a matrix are in another
+//! order than what they are multiplied with, a share of them is of parts of groups, and F16.
 
 use super::{Config, DeltaHeads, ExpertLayers, Experts, LayerTensors, Matrix, ModelError, ModelFile, Pieces};
 use gpu_kernels::delta::KERNEL;
@@ -213,7 +214,7 @@ impl ModelFile {
 /// Why columns of a layer cannot be divided, if some devices had parts of blocks.
 fn blocks_are_whole(l: &LayerTensors, delta: Option<&DeltaHeads>, ranks: usize) -> Result<(), String> {
     for m in [Some(&l.attn_output), Some(&l.down), l.shared_down.as_ref()].into_iter().flatten() {
-        let (cols, block) = (m.cols / ranks, m.format.block_elems());
+        let (cols, block) = (m.cols / ranks, m.format_in_columns().block_elems());
         if !cols.is_multiple_of(block) {
             let (name, format, all) = (&m.name, m.format.name(), m.cols);
             let each = "columns a device, no multiple of the";
@@ -221,7 +222,7 @@ fn blocks_are_whole(l: &LayerTensors, delta: Option<&DeltaHeads>, ranks: usize) 
         }
     }
     let (m, values) = (&l.attn_output, delta.filter(|_| l.delta_conv.is_some()).map(DeltaHeads::values));
-    let block = m.format.block_elems();
+    let block = m.format_in_columns().block_elems();
     // Those of a device may lie between those of others.
     match values.into_iter().flat_map(|v| v.ranges().collect::<Vec<_>>()).find(|r| !r.len().is_multiple_of(block)) {
         None => Ok(()),

@@ -453,6 +453,9 @@ fn product_of(
 ) -> Result<Vec<f64>, ReferenceError> {
     /// Rows that are read at a time.
     const PIECE: usize = 32;
+    let of_column = |&i: &u32| x.get(i as usize).copied().unwrap_or(f64::NAN);
+    let gathered: Option<Vec<f64>> = m.columns.as_ref().map(|columns| columns.iter().map(of_column).collect());
+    let x = gathered.as_deref().unwrap_or(x);
     let pieces = (0..(end - start).div_ceil(PIECE)).into_par_iter().map(|piece| {
         let first = start + piece * PIECE;
         let bytes = rows(model, m, first, PIECE.min(end - first))?;

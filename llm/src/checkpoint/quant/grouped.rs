@@ -2,7 +2,9 @@
 //!
 //! Records of our formats have a scale for 32 columns and a zero that the format fixes. So the zero is taken off each code, and the
 //! difference is stored: of four bits around 8 it is of four bits again (Q4_0), around any other zero of five (Q5_0), which is
-//! exact where the scale is an f16. Of two bits and of three it is of four around any zero. Where groups are no runs of columns (act-order), or of eight bits around any zero, weights are made into F16.
+//! exact where the scale is an f16. Of two bits and of three it is of four around any zero. Where groups are no runs of columns (act-order),
+//! columns are put into an order in which they are, if all are of whole units. What is of eight bits around any zero, or in groups of other sizes, is made
+//! into F16.
 
 use super::super::CheckpointError;
 use super::super::rows::Rows;
@@ -102,14 +104,38 @@ pub(in super::super) struct Grouped {
     shards: Arc<Shards>,
     cache: Arc<Cache>,
     parts: Parts,
+    /// The columns of the checkpoint in the order of the rows' columns, if that is another.
+    columns: Option<Arc<[u32]>>,
     kind: TensorType,
+}
+
+/// Columns in an order in which those of each group follow one another, in their own order within it; `None`, where these are not of whole units.
+fn by_group(groups: &[u32], count: usize) -> Option<Vec<u32>> {
+    let mut sizes = vec![0usize; count];
+    for &group in groups {
+        *sizes.get_mut(group as usize)? += 1;
+    }
+    if sizes.iter().any(|size| !size.is_multiple_of(UNIT)) {
+        return None;
+    }
+    let mut columns: Vec<u32> = (0..u32::try_from(groups.len()).ok()?).collect();
+    // Stable.
+    columns.sort_by_key(|&column| groups.get(column as usize));
+    Some(columns)
 }
 
 impl Grouped {
     /// Reads the zeros, which decide on the format.
     pub fn new(shards: &Arc<Shards>, cache: &Arc<Cache>, parts: Parts) -> Result<Grouped, CheckpointError> {
         let [rows, cols] = parts.size;
-        let runs = matches!(parts.groups, Groups::Runs(size) if size.is_multiple_of(UNIT) || parts.count == 1);
+        let (runs, columns) = match &parts.groups {
+            Groups::Runs(size) => (size.is_multiple_of(UNIT) || parts.count == 1, None),
+            Groups::Listed(all) => {
+                let columns = by_group(all, parts.count);
+                let sorted = columns.as_ref().is_some_and(|columns| columns.is_sorted());
+                (columns.is_some(), columns.filter(|_| !sorted).map(Arc::from))
+            }
+        };
         let around = 1 << (parts.bits - 1);
         let zeros = parts.zeros.read(shards, [parts.count, rows], parts.bits)?;
         let symmetric = zeros.iter().all(|&zero| zero == around);
@@ -119,7 +145,13 @@ impl Grouped {
             (true, 8, true) => TensorType::Q8_0,
             _ => TensorType::F16,
         };
-        Ok(Grouped { shards: shards.clone(), cache: cache.clone(), parts, kind })
+        let columns = columns.filter(|_| kind != TensorType::F16);
+        Ok(Grouped { shards: shards.clone(), cache: cache.clone(), parts, columns, kind })
+    }
+
+    /// The checkpoint's column that is this one of a row.
+    fn column(&self, of_row: usize) -> usize {
+        self.columns.as_ref().map_or(of_row, |columns| columns[of_row] as usize)
     }
 
     fn loaded(&self) -> Result<Arc<Loaded>, CheckpointError> {
@@ -164,11 +196,11 @@ impl Grouped {
         let mut values = [0; UNIT];
         for (unit, block) in to.chunks_exact_mut(self.kind.block_bytes() as usize).enumerate() {
             let first = unit * UNIT;
-            let scale = self.scale(loaded, row, self.parts.groups.of(first))?;
+            let scale = self.scale(loaded, row, self.parts.groups.of(self.column(first)))?;
             let (head, codes) = block.split_at_mut(2);
             head.copy_from_slice(&scale.to_le_bytes());
             for (i, value) in values.iter_mut().enumerate() {
-                *value = self.value(loaded, row, first + i);
+                *value = self.value(loaded, row, self.column(first + i));
             }
             pack(&values, codes);
         }
@@ -204,6 +236,14 @@ impl Rows for Grouped {
             }
         }
         Ok(())
+    }
+
+    fn columns(&self) -> Option<&Arc<[u32]>> {
+        self.columns.as_ref()
+    }
+
+    fn widen(&mut self) {
+        (self.columns, self.kind) = (None, TensorType::F16);
     }
 }
 
@@ -251,6 +291,25 @@ mod tests {
                 assert_eq!(format.decode(&block, 1, UNIT).unwrap(), want, "{format}");
             }
         }
+    }
+
+    #[test]
+    fn columns_of_a_group_follow_one_another_in_their_own_order() {
+        let mut seed = 1u64;
+        let mut groups: Vec<u32> = (0..5 * UNIT as u32).map(|i| i / UNIT as u32 % 4).collect();
+        for i in (1..groups.len()).rev() {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            groups.swap(i, (seed >> 33) as usize % (i + 1));
+        }
+        // Of six groups two are empty, and the first has two units.
+        let columns = by_group(&groups, 6).unwrap();
+        let key = |column: &u32| (groups[*column as usize], *column);
+        assert!(columns.is_sorted_by_key(key) && columns.windows(2).all(|c| c[0] != c[1]));
+        assert_eq!(columns.iter().copied().collect::<std::collections::BTreeSet<_>>().len(), groups.len());
+        assert_eq!(by_group(&[2; UNIT], 3).unwrap(), (0..UNIT as u32).collect::<Vec<_>>());
+        // Of no whole units, and a group that there is not.
+        assert_eq!(by_group(&groups[1..], 6), None);
+        assert_eq!(by_group(&[3; UNIT], 3), None);
     }
 
     #[test]

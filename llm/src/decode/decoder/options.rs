@@ -101,7 +101,8 @@ pub(super) fn choice(model: &Model, options: &DecoderOptions) -> Choice {
 pub(super) fn extent(model: &Model, options: &DecoderOptions, columns: usize) -> Extent {
     let predicted = options.batch + options.drafts;
     let logits = if options.prompt_logits { predicted.max(options.chunk) } else { predicted };
-    Extent { predicted, columns, logits, ranks: model.shares(), processes: model.processes().is_some() }
+    let (ranks, processes) = (model.shares(), model.processes().is_some());
+    Extent { predicted, columns, logits, ranks, processes, gathered: model.gathered() }
 }
 
 /// Bytes of the longest column that a group has to stage at a time.

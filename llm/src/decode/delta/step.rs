@@ -40,7 +40,7 @@ impl Step<'_> {
         };
         // SAFETY: the caller's promise; the weight was uploaded before the first step, and the rest it awaits.
         unsafe { on.launch_programmatic(conv, programmatic) }?;
-        let (_, _, written) = quantized.pass(wanted);
+        let (_, written) = quantized.pass(wanted);
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
         let rule = DeltaRule {
             mixed: &delta.mixed,
