@@ -76,8 +76,6 @@ pub const fn of_blocks(most: u32) -> RangeInclusive<u32> {
 /// What says which of several matrices a column is multiplied with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Table {
-    /// Nothing: there is one.
-    None,
     /// A number for each column, which has a block of its own.
     Columns,
     /// A group: a block has the columns of a tile.
@@ -223,11 +221,9 @@ impl Outputs<'_> {
         u64::from(self.rows) * if self.swiglu() { 2 } else { 1 }
     }
 
-    /// What is asked for, and how many columns of how many rows: at most `most`, but where each has a matrix, which only some
-    /// entry points take.
-    fn check_flags(&self, m: &'static KernelMeta, experts: bool, most: u32) -> Result<(), ContractError> {
-        let own = if experts { EXPERTS } else { 0 };
-        let known = ADD | BIAS | NORM | NEXT | SWIGLU | PREFETCH | GELU | CLAMPED | ACTIVATED | ERF | own;
+    /// What is asked for, and how many columns of how many rows: at most `most`, but where a table says which matrix each has.
+    fn check_flags(&self, m: &'static KernelMeta, most: u32) -> Result<(), ContractError> {
+        let known = ADD | BIAS | NORM | NEXT | SWIGLU | PREFETCH | GELU | CLAMPED | ACTIVATED | ERF | EXPERTS;
         let most = if self.flags & EXPERTS != 0 { MAX_CHOSEN } else { most };
         contract::require(m, self.flags & !known == 0, "flags", format_args!("only flags out of {known}"), self.flags)?;
         let one = self.flags & (GELU | CLAMPED) != GELU | CLAMPED;
@@ -264,8 +260,9 @@ impl Outputs<'_> {
 /// The contract of an entry point that takes one column, or [`MAX_COLUMNS`] if `most` is not 1.
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -> Result<(), ContractError> {
     let (norm, chosen, to) = parts_of!(given);
-    to.check_flags(m, most == 1, if most == 1 { 1 } else { MAX_COLUMNS })?;
-    let (matrices, columns) = chosen.check(m, to.columns, Table::Columns)?;
+    let (most, table) = if most == 1 { (1, Table::Columns) } else { (MAX_COLUMNS, Table::Tiles) };
+    to.check_flags(m, most)?;
+    let (matrices, columns) = chosen.check(m, to.columns, table)?;
     let x = Columns { x: given.x, cols: given.cols, columns, x_stride: given.x_stride };
     check_weights::<F>(m, ("weights", given.weights), matrices * to.stacked(), x.cols, given.block_units)?;
     x.check(m)?;
@@ -282,7 +279,7 @@ pub fn check_quantized<F: Decode, X: Element>(
     limits: &Limits,
 ) -> Result<(), ContractError> {
     let (norm, chosen, to) = parts_of!(given);
-    to.check_flags(m, limits.table != Table::None, MAX_COLUMNS)?;
+    to.check_flags(m, MAX_COLUMNS)?;
     let (matrices, columns) = chosen.check(m, to.columns, limits.table)?;
     let units = given.block_units;
     contract::within(m, "block_units", units, *limits.units.start(), *limits.units.end())?;

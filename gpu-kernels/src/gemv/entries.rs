@@ -31,7 +31,11 @@ macro_rules! entry {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                let columns = if $N == 1 { self.columns } else { self.columns.div_ceil(super::COLUMNS as u32) };
+                let columns = match $N {
+                    1 => self.columns,
+                    _ if self.flags & super::EXPERTS != 0 => crate::experts::group::tiles(self.columns, self.matrices),
+                    _ => self.columns.div_ceil(super::COLUMNS as u32),
+                };
                 let blocks = parts(self.rows, self.cols, self.flags & super::SWIGLU != 0);
                 super::contract::grid(blocks, columns)
             }

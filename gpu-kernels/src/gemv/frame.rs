@@ -3,17 +3,18 @@
 //! A group of `lanes` lanes (a power of two up to a warp, [`Record::lanes`]) takes two rows of weights: neighbours, or a
 //! gate and its up. The block's 256 threads stage a part of the vector in shared memory, swizzled by quads of a unit so
 //! that lanes that read the same quad of neighbouring units meet in no bank; then each lane takes its units, 16 bytes of
-//! codes a load, sums `code * x` over what shares a scale, and applies the scale. With several columns codes are taken
-//! apart once and multiplied with each; a column's sums are formed in the same order whatever the number of columns, so
-//! that its result is the same to the bit. In the end the sums go through shared memory, so that neighbouring threads
+//! codes a load, sums `code * x` over what shares a scale, and applies the scale. Of several columns each of the eight warps stages
+//! one, and codes are taken apart once and multiplied with each; a column's sums are formed in the same order whatever the number of
+//! columns, so that its result is the same to the bit. In the end the sums go through shared memory, so that neighbouring threads
 //! write neighbouring outputs.
 //!
 //! Only the loop over a unit's quads is unrolled: there are many formats, and the rest of the code is not hot.
 
 use super::arguments::Arguments;
 use super::epilogue::{Epilogue, inverse_root};
-use super::experts::Experts;
+use super::experts::{Columns, Experts};
 use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
+use crate::experts::group::TILE;
 use crate::format::{
     decode::{Decode, QUADS, Scales},
     record::{InMemory, Memory, Record, UNIT},
@@ -95,7 +96,8 @@ fn place(q: usize) -> usize {
     (q & !7) | ((q ^ (q >> 3)) & 7)
 }
 
-/// Brings units `from .. to` of the columns from `column` on to shared memory, zeros after the last element.
+/// Brings units `from .. to` of `column` to shared memory, zeros after the last element: of one column all threads, of several each warp
+/// its own.
 ///
 /// All threads of the block make this call.
 #[device]
@@ -106,29 +108,25 @@ unsafe fn stage<const N: usize, const UNITS: usize>(
     to: usize,
     column: usize,
 ) {
+    const { assert!(N == 1 || N == THREADS / 32, "a warp for each column") };
     sync::block();
-    let mut n = 0;
-    let all = if N == 1 { 1 } else { opaque(N) };
-    while n < all {
-        // There is nothing after the last column: it is taken again, and its products are dropped.
-        let row = (column + n).min(a.columns - 1) * a.x_stride;
-        let mut q = thread::idx_x() as usize;
-        while q < (to - from) * QUADS {
-            let c = from * UNIT + 4 * q;
-            let mut v = [0.0; 4];
-            if c + 4 <= a.cols {
-                v = a.x.load4(row + c).0;
-            } else {
-                for i in 0..4 {
-                    if c + i < a.cols {
-                        v[i] = a.x.at(row + c + i);
-                    }
+    let thread = thread::idx_x() as usize;
+    let (n, first, threads) = if N == 1 { (0, thread, THREADS) } else { (thread / 32, thread % 32, 32) };
+    let (row, mut q) = (column * a.x_stride, first);
+    while q < (to - from) * QUADS {
+        let c = from * UNIT + 4 * q;
+        let mut v = [0.0; 4];
+        if c + 4 <= a.cols {
+            v = a.x.load4(row + c).0;
+        } else {
+            for i in 0..4 {
+                if c + i < a.cols {
+                    v[i] = a.x.at(row + c + i);
                 }
             }
-            xs.set(n * UNITS * QUADS + place(q), F32x4(v));
-            q += THREADS;
         }
-        n += 1;
+        xs.set(n * UNITS * QUADS + place(q), F32x4(v));
+        q += threads;
     }
     sync::block();
 }
@@ -195,7 +193,8 @@ fn add_scaled<F: Decode, const R: usize, const N: usize>(
     }
 }
 
-/// The products of `R` rows with `N` columns from `column` on, in every lane of the group.
+/// The products of `R` rows with `N` columns, in every lane of the group. `column`: of `x`, that of the thread's warp where there are
+/// several.
 ///
 /// All threads of the block make this call.
 #[device]
@@ -345,25 +344,59 @@ pub unsafe fn begin<F: Decode>(a: &Args) {
     grid::wait_dependencies();
 }
 
+/// What a block has at a time: a column, or several, of which each warp has one.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// The warp's column of outputs, and that of `x` which it comes from.
+    pub column: usize,
+    pub input: usize,
+    /// Columns that there are.
+    pub count: usize,
+    /// The number of the first row of their matrix among the rows of all matrices.
+    pub first_row: usize,
+}
+
+impl Part {
+    /// The first column, of the first matrix.
+    pub const FIRST: Part = Part { column: 0, input: 0, count: 1, first_row: 0 };
+}
+
 /// A block's outputs. `xs` holds `N * UNITS * QUADS` vectors; a block may take several roles, one after the other.
 ///
 /// All threads of the block make this call.
 #[device]
 pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role: impl Role, xs: Shared<F32x4>) {
     let record = F::record(a.cols, a.block_units);
-    let mut column = if N == 1 { 0 } else { role.column() as usize * COLUMNS };
-    // Its column of `x`, its weights, and the number of the first row of these.
-    let (mut input, mut of_column, mut first_row) = (column, *a, 0);
-    if N == 1
-        && let Some(experts) = a.experts
-    {
-        first_row = experts.matrix(role.column()) as usize * (a.rows << u32::from(a.epilogue.has(SWIGLU)));
-        of_column.weights = a.weights.from(first_row * record.vectors);
-        (column, input) = (role.column() as usize, experts.input(role.column()) as usize);
+    let (rows, y) = (rows_of_role(a, &record, role), role.column());
+    // Where the table has the matrix of a column, or of a tile.
+    let table = if N == 1 { y } else { Columns::tile_of(y) };
+    let (mut of_matrix, mut first_row) = (*a, 0);
+    if let Some(experts) = a.experts {
+        first_row = experts.matrix(table) as usize * (a.rows << u32::from(a.epilogue.has(SWIGLU)));
+        of_matrix.weights = a.weights.from(first_row * record.vectors);
     }
-    let rows = rows_of_role(a, &record, role);
-    let acc = products::<F, ROWS, N, UNITS>(&of_column, &record, rows, input, xs);
-    finish::<N>(a, role, &record, (column, input, first_row), &acc, xs);
+    if N == 1 {
+        let mut part = Part { first_row, ..Part::FIRST };
+        if let Some(experts) = a.experts {
+            (part.column, part.input) = (y as usize, experts.input(y) as usize);
+        }
+        let acc = products::<F, ROWS, N, UNITS>(&of_matrix, &record, rows, part.input, xs);
+        finish::<N>(a, role, &record, part, &acc, xs);
+        return;
+    }
+    // A tile of a group has more than are taken at a time.
+    let most = if a.experts.is_some() { TILE } else { COLUMNS as u32 };
+    let columns = Columns::of_block(y, a.experts, a.columns as u32, most);
+    let mut from = 0;
+    while from < columns.count {
+        let column = columns.column(from + thread::idx_x() / 32);
+        let input = a.experts.map_or(column, |experts| experts.input(column)) as usize;
+        let count = (columns.count - from).min(COLUMNS as u32) as usize;
+        let part = Part { column: column as usize, input, count, first_row };
+        let acc = products::<F, ROWS, N, UNITS>(&of_matrix, &record, rows, input, xs);
+        finish::<N>(a, role, &record, part, &acc, xs);
+        from += COLUMNS as u32;
+    }
 }
 
 /// The rows of weights of a thread's group.
@@ -375,8 +408,7 @@ pub fn rows_of_role(a: &Args, record: &Record, role: impl Role) -> [usize; ROWS]
     rows_of(a, role.block() as usize * outputs, group)
 }
 
-/// The outputs of a block whose groups have `acc` each, in whatever format their weights were, of `column` and those behind it, which
-/// `input` and those behind it are multiplied for, with rows from `first_row` on among those of all matrices. `xs` is as for [`run`].
+/// The outputs of a block whose groups have `acc` each, in whatever format their weights were. `xs` is as for [`run`].
 ///
 /// All threads of the block make this call.
 #[device]
@@ -384,7 +416,7 @@ pub unsafe fn finish<const N: usize>(
     a: &Args,
     role: impl Role,
     record: &Record,
-    (column, input, first_row): (usize, usize, usize),
+    part: Part,
     acc: &[[f32; N]; ROWS],
     xs: Shared<F32x4>,
 ) {
@@ -393,9 +425,10 @@ pub unsafe fn finish<const N: usize>(
     let swiglu = a.epilogue.has(SWIGLU);
     let outputs = if swiglu { groups } else { groups * ROWS };
     let first = role.block() as usize * outputs;
-    // The sums of all groups, `[row][group][column]`, and behind them a factor for each column.
+    // The sums of all groups, `[row][group][column]`, and behind them a factor for each column, and its number.
     let sums = xs.cast::<f32>();
     let factors = ROWS * groups * N;
+    let numbers = xs.cast::<u32>().from(factors + N);
     sync::block();
     if thread::idx_x() as usize & (record.lanes() - 1) == 0 {
         for r in 0..ROWS {
@@ -406,19 +439,19 @@ pub unsafe fn finish<const N: usize>(
     }
     // A warp for each column.
     let warp = thread::idx_x() as usize / 32;
-    let my_column = column + warp;
-    let busy = warp < N && my_column < a.columns;
+    let busy = warp < part.count;
     if busy {
-        let factor =
-            if a.epilogue.has(NORM) { inverse_root(a.sums, a.parts, input + warp, a.cols, a.eps) } else { 1.0 };
+        let factor = if a.epilogue.has(NORM) { inverse_root(a.sums, a.parts, part.input, a.cols, a.eps) } else { 1.0 };
         if thread::lane() == 0 {
             sums.set(factors + warp, factor);
+            if N > 1 {
+                numbers.set(warp, part.column as u32);
+            }
         }
     }
     sync::block();
-    let columns = (a.columns - column).min(N);
     let mut i = thread::idx_x() as usize;
-    while i < outputs * columns {
+    while i < outputs * part.count {
         let (n, output) = if N == 1 { (0, i) } else { (i / outputs, i % outputs) };
         let row = first + output;
         let (r, group) = if swiglu { (0, output) } else { (output % ROWS, output / ROWS) };
@@ -426,12 +459,13 @@ pub unsafe fn finish<const N: usize>(
         let mut square = 0.0;
         if row < a.rows {
             let factor = sums.get(factors + n);
-            let mut y = a.epilogue.biased(sums.get(at) * factor, || first_row + row);
+            let mut y = a.epilogue.biased(sums.get(at) * factor, || part.first_row + row);
             if swiglu {
                 let up = sums.get(at + groups * N) * factor;
-                y = a.epilogue.gated(y, a.epilogue.biased(up, || first_row + a.rows + row));
+                y = a.epilogue.gated(y, a.epilogue.biased(up, || part.first_row + a.rows + row));
             }
-            [_, square] = a.epilogue.write(column + n, row, y);
+            let column = if N == 1 { part.column } else { numbers.get(n) as usize };
+            [_, square] = a.epilogue.write(column, row, y);
         }
         sums.set(at, square);
         i += THREADS;
@@ -447,7 +481,7 @@ pub unsafe fn finish<const N: usize>(
             }
             let sum = warp::sum_f32(sum);
             if thread::lane() == 0 {
-                a.epilogue.write_sum(my_column, (role.block(), role.blocks()), sum);
+                a.epilogue.write_sum(part.column, (role.block(), role.blocks()), sum);
             }
         }
     }

@@ -225,7 +225,7 @@ macro_rules! large_entry {
     ($F:ident F16: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized F16Vector gemm (
             /// A matrix times many columns in f16.
-            $gemm $Gemm: F16Vector, 1, format::$F, units 0..=<format::$F as format::decode::Decode>::MOST_OPEN, len, table Tiles, blocks large_always,
+            $gemm $Gemm: F16Vector, 1, format::$F, units 0..=<format::$F as format::decode::Decode>::MOST_OPEN, len, blocks large_always,
             dynamic 16 * large_shared(super::tensor::COLUMNS) as u64,
             shared::dynamic(0, shared::dynamic_bytes() / 16),
             |a, memory| tiles::product::<format::$F>(a, memory)

@@ -199,8 +199,8 @@ impl<'a> Gemv<'a> {
         parts_with(format, self.rows, self.cols, self.glu.is_some())
     }
 
-    /// The same matrices for the same columns as a [group](crate::experts::group) has them, beside [`experts`](Self::experts): for products
-    /// that [take one](QuantizedProduct::takes_group).
+    /// The same matrices for the same columns as a [group](crate::experts::group) has them, beside [`experts`](Self::experts): a block of
+    /// threads then multiplies several columns with one matrix.
     pub fn group(mut self, table: Option<&'a DeviceSlice<u32>>) -> Self {
         self.group = table;
         self
@@ -255,6 +255,8 @@ impl<'a> Gemv<'a> {
         let bias = self.bias.unwrap_or(DeviceSlice::empty());
         let (sums, parts, eps) = self.norm.unwrap_or((DeviceSlice::empty(), 0, 0.0));
         let (chosen, matrices, sharing) = self.experts.unwrap_or((DeviceSlice::empty(), 0, 0));
+        let group = self.group.filter(|_| self.experts.is_some());
+        let chosen = group.unwrap_or(chosen);
         let (next_weight, scaled, next_sums) = self.next.unwrap_or_else(nothing_next);
         let given = Given {
             weights,
@@ -281,7 +283,7 @@ impl<'a> Gemv<'a> {
             eps,
         };
         // A block for each column.
-        let one = columns == 1 || self.experts.is_some();
+        let one = group.is_none() && (columns == 1 || self.experts.is_some());
         macro_rules! by_layout {
             (() $($F:ident {
                 $blocks:literal: $gemv:ident $Gemv:ident $s1:ident, $gemm:ident $Gemm:ident $s2:ident
@@ -327,7 +329,7 @@ impl<'a> Gemv<'a> {
         // A block of several columns has one matrix: all columns', or one of a group.
         let many = match self.experts {
             None => of.many().filter(|_| of.takes_many(if flags & SWIGLU == 0 { rows } else { 2 * rows }, columns)),
-            Some(_) => of.many().filter(|_| self.group.is_some() && of.takes_group()),
+            Some(_) => of.many().filter(|_| self.group.is_some()),
         };
         let chosen = self.group.filter(|_| many.is_some()).unwrap_or(chosen);
         macro_rules! launch {

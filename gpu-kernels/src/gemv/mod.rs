@@ -23,10 +23,10 @@
 //!   divided by the root mean square of `v`, whose squares sum up to the `parts` numbers of column `n` in `sums`.
 //! - [`NEXT`]: prepare that for the next product: `scaled = y * next_weight` (laid out as `y`), and in `next_sums` a
 //!   part of the sum of squares of `y` for each block, `[columns, blocks]` with [`parts`] blocks.
-//! - [`EXPERTS`], with the entry points of one column and those of quantized activations that take a block for each:
-//!   `weights` are `matrices` matrices, one behind the other, and column `n` is multiplied with number `chosen[n]` of them (a u32;
-//!   the last, if it is too large). `sharing` columns in turn have one column of `x`, and of `sums`. Only matrices that are
-//!   chosen are read. Entry points of [many columns](tensor) take the table of a [group](crate::experts::group) for `chosen`. A column has the bits that the product of its matrix alone has.
+//! - [`EXPERTS`]: `weights` are `matrices` matrices, one behind the other, and column `n` is multiplied with number `chosen[n]` of
+//!   them (a u32; the last, if it is too large). `sharing` columns in turn have one column of `x`, and of `sums`. Only matrices that are
+//!   chosen are read. Entry points that have several columns a block take the table of a [group](crate::experts::group) for `chosen`. A
+//!   column has the bits that the product of its matrix alone has.
 //! - [`PREFETCH`]: for a launch that is [`Programmatic`](warpsmith_device::Programmatic), which [`Gemv::programmatic`] makes. From sm_90 on its blocks begin when those of the launch
 //!   before have begun, as far as there is room for both, ask for the first of their weights in L2, and only then wait for the
 //!   launch before. Weights and `next_weight` are then not what it writes.

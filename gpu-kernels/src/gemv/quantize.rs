@@ -99,12 +99,6 @@ impl QuantizedProduct {
         Some(self.many()?.meta())
     }
 
-    /// Whether the product of many columns takes one of several matrices for each tile of a [group](crate::experts::group).
-    #[must_use]
-    pub fn takes_group(self) -> bool {
-        self.many().is_some() && !self.quant_format.is_planes()
-    }
-
     pub(super) fn many(self) -> Option<Many> {
         Many::of(self.format, self.quant_format)
     }

@@ -124,13 +124,12 @@ fn blocks_of(rows: u32, columns: u32, shared: u64) -> Geometry {
     grid(rows, columns).shared(shared)
 }
 
-/// A product of many columns and its contract. `units`: what `block_units` may be; `table`: what says
-/// which matrix columns have; `blocks`: for rows of weights and columns.
+/// A product of many columns and its contract. `units`: what `block_units` may be; `blocks`: for rows of weights and columns.
 macro_rules! gemm {
     (
         (
             $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, units $units:expr, $len:expr,
-            table $table:ident, blocks $blocks:path, dynamic $dynamic:expr, $memory:expr, |$args:ident, $m:ident| $body:expr
+            blocks $blocks:path, dynamic $dynamic:expr, $memory:expr, |$args:ident, $m:ident| $body:expr
         )
         $($argument:ident: ($($ty:tt)*),)*
     ) => {
@@ -151,7 +150,7 @@ macro_rules! gemm {
             fn geometry(&self) -> Geometry {
                 let stacked = self.rows << u32::from(self.flags & super::SWIGLU != 0);
                 if self.flags & super::EXPERTS != 0 {
-                    // Large blocks, each with a tile of columns of one matrix.
+                    // Each with a tile of columns of one matrix; of blocks of several sizes the large ones.
                     let tiles = crate::experts::group::tiles(self.columns, self.matrices);
                     return super::contract::grid(stacked.div_ceil(ROWS), tiles).shared($dynamic);
                 }
@@ -159,7 +158,7 @@ macro_rules! gemm {
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, Table, check_quantized};
-                let limits = Limits { column: $len(self.cols), units: $units, table: Table::$table };
+                let limits = Limits { column: $len(self.cols), units: $units, table: Table::Tiles };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }
@@ -172,7 +171,7 @@ macro_rules! entry {
     ($F:ident, $bytes:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix times many columns of activations of eight or 16 bits.
-            $gemm $Gemm: $X, 1, format::$F, units 0..=0, len_of::<$bytes>, table Tiles, blocks blocks_of,
+            $gemm $Gemm: $X, 1, format::$F, units 0..=0, len_of::<$bytes>, blocks blocks_of,
             dynamic 16 * staging::shared::<format::$F, $bytes>() as u64,
             shared::dynamic(0, staging::shared::<format::$F, $bytes>()),
             |a, memory| product::<format::$F, $bytes>(a, memory)

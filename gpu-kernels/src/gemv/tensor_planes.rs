@@ -1,10 +1,11 @@
 //! Products of weights of one and two bits with many columns of activations, on tensor cores: what [`planes`](super::planes) computes,
 //! to the bit.
 //!
-//! A block of threads has 64 rows of weights and 32 columns. Each of its eight warps has 32 of the rows, all columns, and those blocks
-//! of 128 weights that one of the four warps of [`planes`](super::planes) has, in the same order. Codes of weights become signed bytes
-//! in registers (`prmt` as a table of codes), once for all columns. Activations are read as bytes, which lie beside the planes in the
-//! order in which codes come out of words. No warp waits for another before the end, and shared memory has nothing but sums.
+//! A block of threads has 64 rows of weights and 32 columns, neighbours or a tile of a [group](crate::experts::group). Each of its eight
+//! warps has 32 of the rows, all columns, and those blocks of 128 weights that one of the four warps of [`planes`](super::planes) has, in
+//! the same order. Codes of weights become signed bytes in registers (`prmt` as a table of codes), once for all columns. Activations are
+//! read as bytes, which lie beside the planes in the order in which codes come out of words. No warp waits for another before the end,
+//! and shared memory has nothing but sums.
 //!
 //! The integer sum of a block (`mma.m16n8k32`, four for each byte of an activation) is the same whatever adds it up, and becomes a float
 //! once. So a column's results do not depend on how many others there are.
@@ -32,6 +33,7 @@ const ROWS: u32 = 2 * BLOCK_ROWS;
 const COLUMNS: u32 = 32;
 /// Threads of a block.
 const THREADS: u32 = 256;
+const _: () = assert!(crate::experts::group::TILE <= COLUMNS);
 
 #[cfg(not(target_arch = "nvptx64"))]
 const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
@@ -41,6 +43,7 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::super::{
+        experts::Columns,
         planes::{
             WARPS as CLASSES,
             frame::{Order, PARTS, scaled, sum_warps},
@@ -50,7 +53,7 @@ mod frame {
     };
     use super::*;
     use crate::format::{decode::Decode, unpack::permute};
-    use crate::load::{Place, lane, no_constants, warp_index};
+    use crate::load::{Launched, Place, Role, again, lane, no_constants, warp_index};
     use warpsmith_device::{
         mma::{mma_i8, mma_i8_u8},
         shared::Shared,
@@ -180,23 +183,23 @@ mod frame {
 
     type Outputs = [[[f32; 4]; TILES[1]]; TILES[0]];
 
-    /// Adds the products of a block's codes and scales with the columns, of which `x` has the lane's in each tile, from
-    /// its vectors of codes on.
+    /// Adds the products of a block's codes and scales with the columns: where the lane's of each tile begins behind `x`, with its
+    /// vectors of codes.
     #[inline(always)]
     unsafe fn add_block<const BYTES: usize, const BITS: usize>(
         acc: &mut Outputs,
         block: u32,
         (rows, scales): ([Bytes; PARTS], [f32; PARTS]),
-        x: &[In<U32x4>; TILES[1]],
+        (x, of_columns): (In<U32x4>, &[u32; TILES[1]]),
         columns: usize,
         seed: [i32; 4],
-        of_columns: [u32; 2],
+        lanes: [u32; 2],
     ) {
         static_for!(n in 0..TILES[1] => {
             if 8 * n < columns {
                 // SAFETY: the caller's promise: the block is one of `x`, and all lanes are here.
                 unsafe {
-                    let x = x[n].from(block as usize * block_vectors(BYTES));
+                    let x = x.from((of_columns[n] + block * block_vectors(BYTES) as u32) as usize);
                     let mut sums = [seed; TILES[0]];
                     static_for!(i in 0..BYTES => {
                         let byte = BYTES - 1 - i;
@@ -222,7 +225,7 @@ mod frame {
                     });
                     // Of the lane's column, where it has the first vector; it needs those of two others.
                     let mine = x.from(scale_at(BYTES)).cast::<f32>().at(0);
-                    let d = of_columns.map(|lane| shuffle_idx(FULL, mine, lane));
+                    let d = lanes.map(|lane| shuffle_idx(FULL, mine, lane));
                     for m in 0..TILES[0] {
                         for k in 0..4 {
                             let sum = scaled::<BYTES, BITS>(sums[m][k] as u32, d[k % 2]);
@@ -237,30 +240,32 @@ mod frame {
     /// A block's outputs, by way of shared memory.
     #[device]
     pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(a: Args, memory: Shared<U32x4>) {
-        // Registers are short: there is one matrix.
-        let a = Args { experts: None, ..a };
         let (g, t) = (lane() / 4, lane() & 3);
         let (class, half) = (warp_index() % CLASSES, warp_index() / CLASSES);
         let record = F::record(a.cols as usize, a.block_units);
         let vectors = record.vectors as u32;
         let first = (block::idx_x() * (ROWS / BLOCK_ROWS) + half as u32) * BLOCK_ROWS;
+        a.begin(THREADS / ROWS, vectors);
+        a.wait();
+        let of_block = Columns::of_block(block::idx_y(), a.experts, a.columns, super::COLUMNS);
+        if of_block.count == 0 {
+            return;
+        }
+        // That there is one, the compiler is not to know: it would load the first ones while registers are short.
+        let columns = again(of_block.count) as usize;
+        let matrix = a.chosen(Columns::tile_of(block::idx_y()), vectors);
         let rows = Rows {
-            rows: core::array::from_fn(|r| a.row(a.rows, first + g as u32, 8 * r as u32, vectors)),
+            rows: core::array::from_fn(|r| a.row(a.rows, first + g as u32, 8 * r as u32, vectors).from(matrix)),
             scales: record.blocks as u32 / 2,
             shared: record.block_units - 2,
         };
         let (order, class) = (Order::of::<BITS>(a.cols / BLOCK), class as u32);
-        let first_column = block::idx_y() * super::COLUMNS;
-        let columns = (a.columns - first_column).min(super::COLUMNS) as usize;
-        a.begin(THREADS / ROWS, vectors);
-        a.wait();
-        // After the last column it is taken again.
-        let x: [In<U32x4>; TILES[1]] = core::array::from_fn(|n| {
-            let column = (first_column + (8 * n + g) as u32).min(a.columns - 1);
-            a.x.from(column as usize * len(a.cols, BYTES as u32) as usize + t)
+        let of_columns: [u32; TILES[1]] = core::array::from_fn(|n| {
+            let column = a.input(of_block.column((8 * n + g) as u32));
+            column * len(a.cols, BYTES as u32) as u32 + t as u32
         });
         let mut acc = Outputs::default();
-        let [a0, a1, a2, a3] = no_constants(x[0]);
+        let [a0, a1, a2, a3] = no_constants(a.x.from(of_columns[0] as usize));
         // Of two bits and two bytes registers are short.
         let tables = tables::<BITS>(if BITS == 2 && BYTES == 2 { [0; 3] } else { [a0, a1, a2] });
         let seed = match (BYTES, zero(BYTES, BITS)) {
@@ -268,7 +273,7 @@ mod frame {
             (1, zero) => [a0, a1, a2, a3].map(|none| (zero + none) as i32),
             (_, zero) => [(zero + a3) as i32; 4],
         };
-        let of_columns = [0, 1].map(|k| 4 * (2 * t as u32 + k));
+        let lanes = [0, 1].map(|k| 4 * (2 * t as u32 + k));
         let mut turn = Turn::first::<BITS>(&order, class);
         if turn.exists::<BITS>(&order) {
             let mut words = rows.words::<BITS>(&turn);
@@ -280,7 +285,7 @@ mod frame {
                 // The last one loads its own again.
                 turn = if more { next } else { turn };
                 words = rows.words::<BITS>(&turn);
-                add_block::<BYTES, BITS>(&mut acc, block, now, &x, columns, seed, of_columns);
+                add_block::<BYTES, BITS>(&mut acc, block, now, (a.x, &of_columns), columns, seed, lanes);
             }
         }
         let sums = memory.cast::<f32>();
@@ -302,17 +307,21 @@ mod frame {
         let outputs = BLOCK_ROWS >> a.epilogue.shift();
         let mut column = warp_index();
         while column < columns {
-            let place = |half: u32| Place {
-                thread: lane() as u32,
-                block: block::idx_x() * (ROWS / BLOCK_ROWS) + half,
-                column: block::idx_y() * super::COLUMNS + column as u32,
-            };
+            // Found anew: what is kept over the loop costs registers in it.
+            let y = Launched.again().column;
             // SAFETY: the caller's promise: the sums are there, and all lanes are here.
             unsafe {
-                let root = a.root(place(0).column as usize);
+                let of_block = Columns::of_block(y, a.experts, a.columns, super::COLUMNS);
+                let of_all = of_block.column(column as u32);
+                let place = |half: u32| Place {
+                    thread: lane() as u32,
+                    block: block::idx_x() * (ROWS / BLOCK_ROWS) + half,
+                    column: of_all,
+                };
+                let (root, table) = (a.root(of_all as usize), Columns::tile_of(y));
                 let mut half = 0;
                 while half < ROWS / BLOCK_ROWS && place(half).block * outputs < a.rows {
-                    a.finish_with::<true>(place(half), BLOCK_ROWS, outputs, (root, place(half).column), |row| {
+                    a.finish_with::<true>(place(half), BLOCK_ROWS, outputs, (root, table), |row| {
                         let row = (half * BLOCK_ROWS + row) as usize;
                         sum_warps(|class| sums.get((class * COLUMNS + column) * STRIDE + row))
                     });
@@ -337,7 +346,7 @@ macro_rules! entry {
     ($F:ident, $bits:literal, $bytes:literal, $units:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix of codes of one or two bits times many columns.
-            $gemm $Gemm: $X, 2, format::$F, units super::contract::of_blocks($units), len_of::<$bytes>, table None, blocks blocks_of, dynamic 0,
+            $gemm $Gemm: $X, 2, format::$F, units super::contract::of_blocks($units), len_of::<$bytes>, blocks blocks_of, dynamic 0,
             shared_array!($shared: [U32x4; frame::SHARED]),
             |a, memory| frame::product::<format::$F, $bytes, $bits>(a, memory)
         ) }

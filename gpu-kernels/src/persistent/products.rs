@@ -132,7 +132,7 @@ pub unsafe fn multiply(a: &Arguments, at: At, shared: Shared<F32x4>) {
             products(&args, layout, product::rows_of_role(&args, &lanes(&args), role), shared)
         };
         let (args, _) = args_of(&a.anew(), shared);
-        product::finish::<1>(&args, role, &lanes(&args), (0, 0, 0), &acc, shared);
+        product::finish::<1>(&args, role, &lanes(&args), product::Part::FIRST, &acc, shared);
         role.advance();
     }
 }

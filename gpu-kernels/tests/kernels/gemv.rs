@@ -251,3 +251,32 @@ fn a_wrong_table_of_matrices_is_refused_by_name() {
         assert_eq!(refused(table, matrices, each, columns, inputs).as_deref(), Some(argument));
     }
 }
+
+/// The table of a group has three numbers for each tile before its columns, whatever the activations are.
+#[test]
+fn a_short_table_of_a_group_is_refused_by_name() {
+    let (mut gpu, mut rng) = (Gpu::new(), Rng(9));
+    use Activations::{F16, F32, Int16};
+    for (format, activations) in
+        [(Format::Q8_0, F32), (Format::Q8_0, Int16), (Format::Q8_0, F16), (Format::Q1_0, Int16)]
+    {
+        // Three matrices of four rows, and six columns of two inputs, which are three tiles at most: here none has a column.
+        let t = Tensor::random(&mut rng, format, 12, 128);
+        let records = gpu.upload(&t.format.repack(&t.bytes, 12, 128).unwrap());
+        let product = QuantizedProduct::of(format, activations);
+        let vectors = product.map_or(1, |of| 2 * of.quant_format().len(128) as usize);
+        let (x, codes) = (gpu.upload(&rng.floats(256)), gpu.upload(&vec![U32x4([0; 4]); vectors]));
+        let (chosen, table, mut y) = (gpu.upload(&[0u32; 6]), gpu.upload(&[0u32; 15]), gpu.poisoned::<f32>(24));
+        let mut launch = |length: usize| {
+            let gemv = match product {
+                Some(product) => Gemv::quantized(product, &records, 4, 128, &codes, &mut y),
+                None => Gemv::new(format, &records, 4, 128, &x, &mut y),
+            };
+            let table = table.get(..length).unwrap();
+            gemv.columns(2, 128, 4).experts(&chosen, 3, 3).group(Some(table)).launch(&mut gpu)
+        };
+        launch(15).unwrap();
+        let e = launch(14).unwrap_err();
+        assert!(e.contains("gemm_") && e.contains("argument `chosen`"), "{format} {activations}: {e}");
+    }
+}

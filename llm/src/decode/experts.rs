@@ -1,6 +1,6 @@
 //! The feed-forward part of a layer as a mixture of experts, three launches more than one that is dense: the router's products; the
 //! experts of every column; gate, up and SwiGLU of these; down; and the sum of what they give, onto the residual stream. A launch more puts
-//! many columns of each expert side by side, for products on tensor cores.
+//! many columns of each expert side by side, so that weights are read and taken apart once for several of them.
 //!
 //! An expert of a column is a column of its own: `used` of them in turn have one input, and a table on the device says whose weights each is
 //! multiplied with. No weights but theirs are read, and a column has the same bits beside whatever others.
@@ -15,7 +15,7 @@ use super::together::StepLauncher;
 use super::weights::LayerWeights;
 use super::workspace::{Workspace, stride};
 use gpu_kernels::experts::{Combine, GroupExperts, Route, combine, group};
-use gpu_kernels::gemv::{Gemv, QuantizedProduct};
+use gpu_kernels::gemv::Gemv;
 use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
 
@@ -31,7 +31,7 @@ impl Step<'_> {
         router: &Projection,
     ) -> Result<(), Error> {
         self.route(on, (index, layer), router)?;
-        let grouped = self.group(on, index, layer)?;
+        let grouped = self.group(on, index)?;
         if let (Some(gate_up), Some(down)) = (&layer.shared_gate_up, &layer.shared_down) {
             self.shared_expert(on, gate_up, down)?;
         }
@@ -111,20 +111,12 @@ impl Step<'_> {
         unsafe { on.launch_programmatic(route, programmatic) }
     }
 
-    /// Puts the columns of each expert side by side, where products multiply several of them at a time and an expert has as many on
-    /// average as make that worthwhile.
-    fn group<L: Launcher<Error = Error>>(
-        &mut self,
-        on: &mut L,
-        index: usize,
-        layer: &LayerWeights,
-    ) -> Result<bool, Error> {
+    /// Puts the columns of each expert side by side, where an expert has as many on average as make that worthwhile.
+    fn group<L: Launcher<Error = Error>>(&mut self, on: &mut L, index: usize) -> Result<bool, Error> {
         let (n, choice) = (self.shape.columns, self.choice);
         let Some(experts) = &mut self.buffers.experts else { return Ok(false) };
         let (columns, matrices) = (n * experts.of.used, experts.of.count);
-        let many = |stack: &Stack| choice.of(stack).is_some_and(QuantizedProduct::takes_group);
-        let any = layer.gate_up.stacks.iter().chain([&layer.down]).any(many);
-        if !any || matrices > group::MOST as usize || columns < GROUPED * matrices {
+        if matrices > group::MOST as usize || columns < GROUPED * matrices {
             return Ok(false);
         }
         let chosen = &experts.chosen[index * experts.chosen_stride..];

@@ -2,7 +2,7 @@
 //! compare with the f64 reference.
 
 use super::{Inputs, Outputs, Product, in_turn, multiply};
-use crate::cases::{Bench, Listed, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, same};
+use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Outcome, Rng, Shape, Tensor, same};
 use crate::elementwise::Glu;
 use crate::experts::GroupExperts;
 use crate::format::Format;
@@ -21,19 +21,13 @@ impl Operation for ExpertProducts {
     }
 
     fn variants() -> Vec<(Format, Product)> {
-        let takes = |format, p: &Product| {
-            use Product::{Gemv, GemvSwiglu, Half, HalfSwiglu, Int8, Int8Swiglu, Int16, Int16Swiglu};
-            let one = matches!(p, Gemv | GemvSwiglu | Int8 | Int8Swiglu | Int16 | Int16Swiglu | Half | HalfSwiglu);
-            one || p.takes_group(format)
-        };
-        let of = |format| {
-            Product::of(format).into_iter().filter(move |p| takes(format, p)).map(move |product| (format, product))
-        };
+        let takes = |p: &Product| !matches!(p, Product::Naive | Product::FourRows);
+        let of = |format| Product::of(format).into_iter().filter(takes).map(move |product| (format, product));
         Format::ALL.into_iter().flat_map(of).collect()
     }
 
     fn launches((format, product): (Format, Product)) -> Vec<&'static str> {
-        let group = product.is_many().then_some(GroupExperts::META.name);
+        let group = product.takes_group().then_some(GroupExperts::META.name);
         let quantizer = product.quant_format(format).map(QuantFormat::kernel);
         quantizer.into_iter().chain(group).chain([product.meta(format).name]).collect()
     }
@@ -49,15 +43,20 @@ impl Operation for ExpertProducts {
         let flags = [BIAS, NORM | NEXT, ADD | BIAS, NEXT | clamped][n % 4] as usize;
         let norm = (NORM | BIAS | clamped) as usize;
         // A row that fills no lanes and one of several runs of blocks; columns that share an input, and that do not; a matrix alone.
-        // Many columns: tiles of one, full ones and rests, and matrices without any.
-        let many = [[131, 96, 3, 102, 3, flags], [37, 1056, 40, 14, 1, norm], [64, 320, 1, 34, 2, 0]];
+        // Several columns a block: tiles of one, full ones and rests, and matrices without any; in the matrix alone outputs that become
+        // planes too where it reads these, and rows that are longer than what is staged at a time.
+        let planes = product.quant_format(format).is_some_and(QuantFormat::is_planes);
+        let alone = if planes { 128 } else { 32 };
+        let many = [[131, 96, 3, 102, 3, flags], [37, 1056, 40, 14, 1, norm], [alone, 1056, 1, 34, 2, 0]];
         let few = [[5, 96, 3, 6, 3, flags], [37, 1056, 4, 3, 1, norm], [64, 320, 1, 4, 2, 0]];
-        let shapes = if product.is_many() { many } else { few };
+        let shapes = if product.takes_group() { many } else { few };
         let shape = |(i, [rows, cols, rest @ ..]): (usize, [usize; 6])| {
             let output = if product.is_quantized() { in_turn(n + i, rows) } else { 0 };
             [&[rows, usize::div_ceil(cols, block) * block], &rest[..], &[output]].concat()
         };
-        shapes.into_iter().enumerate().map(shape).collect()
+        // All layouts go through products of f32 alike: they have the shapes in turn.
+        let in_turn = |(i, _): &(usize, _)| product.is_many() || !product.takes_group() || (n + i).is_multiple_of(3);
+        shapes.into_iter().enumerate().filter(in_turn).map(shape).collect()
     }
 
     fn run<B: Bench>((format, product): (Format, Product), shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
@@ -111,6 +110,21 @@ impl Operation for ExpertProducts {
             same(&bits(&got.y[n * y_stride..][..y_stride]), &bits(&y))?;
             same(&bits(&got.scaled[n * y_stride..][..y_stride]), &bits(&scaled))?;
             same(&bits(&got.sums[n * parts..][..parts]), &bits(&sums))?;
+        }
+        if matrices == 1 && product.takes_group() {
+            // One input is no number, in the middle of a tile.
+            let (nan, mut x) = (inputs / 3, given.x.clone());
+            x[nan * x_stride..][..cols].fill(f32::NAN);
+            let beside = multiply(bench, &stack, product, &Inputs { x, quant_format: 0, ..given })?;
+            for n in 0..columns {
+                let of = |of: &Outputs| of.y[n * y_stride..][..rows].to_vec();
+                let (was, is) = (of(&got), of(&beside));
+                if n / sharing != nan {
+                    same(&bits(&is), &bits(&was))?;
+                } else if !is.iter().all(|v| v.is_nan()) {
+                    return Err(Failure::Wrong(format!("column {n} is of NaN, and gives {is:?}")));
+                }
+            }
         }
         Ok(())
     }

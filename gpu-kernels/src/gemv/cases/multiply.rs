@@ -128,7 +128,7 @@ pub fn multiply<B: Bench>(bench: &mut B, t: &Tensor, product: Product, i: &Input
             }
             if let Some(chosen) = &chosen {
                 launch = launch.experts(chosen, matrices as u32, sharing as u32);
-                if product.is_many() {
+                if product.takes_group() {
                     let (columns, matrices) = (i.columns as u32, matrices as u32);
                     bench.launch(GroupExperts { chosen, table: &mut group, columns, matrices, tiles })?;
                     launch = launch.group(Some(&group));

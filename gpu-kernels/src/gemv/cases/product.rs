@@ -118,9 +118,9 @@ impl Product {
         matches!(self, GemmInt8 | GemmInt8Swiglu | GemmInt16 | GemmInt16Swiglu | GemmHalf | GemmHalfSwiglu)
     }
 
-    /// Whether it takes one of several matrices for each tile of columns.
-    pub(super) fn takes_group(self, format: Format) -> bool {
-        self.is_many() && self.quantized(format).is_some_and(QuantizedProduct::takes_group)
+    /// Whether it has several columns a block, and takes one of several matrices for each tile of them.
+    pub(super) fn takes_group(self) -> bool {
+        self.is_many() || matches!(self, Product::Gemm | Product::GemmSwiglu)
     }
 
     /// The entry point.
