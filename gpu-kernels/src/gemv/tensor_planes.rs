@@ -306,12 +306,13 @@ mod frame {
     unsafe fn finish(a: &Args, sums: Shared<f32>, columns: usize) {
         let outputs = BLOCK_ROWS >> a.epilogue.shift();
         let mut column = warp_index();
+        // Found anew: what is kept over the loop before costs registers in it.
+        let y = Launched.again().column;
+        // SAFETY: what wrote the table is waited for.
+        let of_block = unsafe { Columns::of_block(y, a.experts, a.columns, super::COLUMNS) };
         while column < columns {
-            // Found anew: what is kept over the loop costs registers in it.
-            let y = Launched.again().column;
             // SAFETY: the caller's promise: the sums are there, and all lanes are here.
             unsafe {
-                let of_block = Columns::of_block(y, a.experts, a.columns, super::COLUMNS);
                 let of_all = of_block.column(column as u32);
                 let place = |half: u32| Place {
                     thread: lane() as u32,
