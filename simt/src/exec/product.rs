@@ -376,6 +376,9 @@ unsafe fn factors(cx: &Cx, op: &Op, shape: Shape) -> (Numbers, Numbers) {
     }
 }
 
+/// The result where a factor or the accumulator is NaN.
+const NAN: u32 = 0x7fff_ffff;
+
 /// Of floating-point numbers. `FAST`: the CPU has AVX2.
 struct Floats<E, const FAST: bool> {
     a: Numbers,
@@ -385,6 +388,8 @@ struct Floats<E, const FAST: bool> {
     tile: usize,
     values: [Eight<f32>; LONGEST],
     exponents: [Eight<i32>; LONGEST],
+    /// Columns of the tile in which something is not finite, and in which something is NaN. Zeros are in their place.
+    apart: [Eight<bool>; 2],
     coarse: bool,
     exact: E,
 }
@@ -395,20 +400,38 @@ impl<E: FnMut(usize, usize, u32) -> u32, const FAST: bool> Product for Floats<E,
         self.tile = tile;
         self.values = self.b.columns(&self.b.values, tile, self.k);
         self.exponents = self.b.columns(&self.b.exponents, tile, self.k);
+        if !self.b.finite {
+            let of = |is: fn(f32) -> bool| from_fn(|i| self.values[..self.k].iter().any(|row| is(row[i])));
+            self.apart = [of(|x| !x.is_finite()), of(f32::is_nan)];
+            for (values, exponents) in self.values[..self.k].iter_mut().zip(&mut self.exponents) {
+                for i in (0..8).filter(|&i| self.apart[0][i]) {
+                    (values[i], exponents[i]) = (0.0, exponent(0.0, 0, 0));
+                }
+            }
+        }
     }
 
     #[inline(always)]
     fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32> {
         let k = self.k;
-        if self.a.finite && self.b.finite {
-            let (values, exponents) = (self.a.row(&self.a.values, row, k), self.a.row(&self.a.exponents, row, k));
-            let (a, b) = ((&values[..k], &exponents[..k]), (&self.values[..k], &self.exponents[..k]));
-            // SAFETY: by the meaning of `FAST`.
-            if let Some(sums) = unsafe { aligned::<FAST>(a, b, c, self.sum, self.coarse) } {
-                return sums;
-            }
+        let (values, exponents) = (self.a.row(&self.a.values, row, k), self.a.row(&self.a.exponents, row, k));
+        let finite = self.a.finite || values[..k].iter().all(|x| x.is_finite());
+        if !finite && values[..k].iter().any(|x| x.is_nan()) {
+            return [NAN; 8];
         }
-        from_fn(|i| (self.exact)(row, 8 * self.tile + i, c[i]))
+        let nan: Eight<bool> = from_fn(|i| self.apart[1][i] || f32::from_bits(c[i]).is_nan());
+        let mut sums = None;
+        if finite {
+            let (a, b) = ((&values[..k], &exponents[..k]), (&self.values[..k], &self.exponents[..k]));
+            let c = from_fn(|i| if nan[i] { 0 } else { c[i] });
+            // SAFETY: by the meaning of `FAST`.
+            sums = unsafe { aligned::<FAST>(a, b, c, self.sum, self.coarse) };
+        }
+        from_fn(|i| match sums {
+            _ if nan[i] => NAN,
+            Some(sums) if !self.apart[0][i] => sums[i],
+            _ => (self.exact)(row, 8 * self.tile + i, c[i]),
+        })
     }
 }
 
@@ -430,7 +453,8 @@ pub unsafe fn floats<const FAST: bool>(
     // SAFETY: the caller's promise.
     unsafe {
         let (a, b) = factors(cx, op, shape);
-        let mut product = Floats::<_, FAST> { a, b, k, sum, tile: 0, values, exponents, coarse, exact };
+        let apart = [[false; 8]; 2];
+        let mut product = Floats::<_, FAST> { a, b, k, sum, tile: 0, values, exponents, apart, coarse, exact };
         write(cx, op, shape, &mut product);
     }
 }

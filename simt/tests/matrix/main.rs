@@ -398,6 +398,63 @@ fn accumulation_follows_the_architecture() {
     assert_eq!(nan.to_bits(), 0x7fff_ffff);
 }
 
+/// A NaN or an infinity is of its row or its column, and others have the bits that they have without it.
+#[test]
+fn what_is_not_finite_stays_in_its_row_and_column() {
+    let ty = Ty::F16;
+    let number = |x: f64| u64::from(half::f16::from_f64(x).to_bits());
+    let a = |row: usize, col: usize| ((7 * row + 5 * col) % 23) as f64 / 8.0 - 1.0;
+    let b = |row: usize, col: usize| ((3 * row + 11 * col) % 19) as f64 / 16.0 - 0.5;
+    // Of A, of B, and of C: row, column, and what stands there.
+    let odd_a = [(3, 5, f64::NAN), (9, 2, f64::INFINITY)];
+    let odd_b = [(7, 2, f64::NAN), (1, 6, f64::NEG_INFINITY)];
+    let odd_c = [(0, 0, f64::NAN), (1, 1, f64::INFINITY)];
+    let at = |odd: &[(usize, usize, f64)], place: (usize, usize), value: f64, dirty: bool| {
+        let found = odd.iter().find(|o| (o.0, o.1) == place).map(|o| if dirty { o.2 } else { 0.0 });
+        found.unwrap_or(value)
+    };
+    let product = |dirty: bool| {
+        let (mut fa, mut fb, mut fc) = ([0u64; 4 * 32], [0u64; 2 * 32], [0u64; 4 * 32]);
+        for lane in 0..32 {
+            for i in 0..8 {
+                let place = place_a(16, ty, lane, i);
+                fa[i / 2 * 32 + lane] |= number(at(&odd_a, place, a(place.0, place.1), dirty)) << (16 * (i % 2));
+            }
+            for i in 0..4 {
+                let place = place_b(ty, lane, i);
+                fb[i / 2 * 32 + lane] |= number(at(&odd_b, place, b(place.0, place.1), dirty)) << (16 * (i % 2));
+                let place = place_c(lane, i);
+                fc[i * 32 + lane] = u64::from((at(&odd_c, place, 0.25, dirty) as f32).to_bits());
+            }
+        }
+        let instruction = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32";
+        run(&kernel("8.0", "90", instruction, [4, 2, 4, 4], false), 90, &fa, &fb, &fc, 4, false)
+    };
+    let (clean, dirty) = (product(false), product(true));
+    for lane in 0..32 {
+        for i in 0..4 {
+            let (row, col) = place_c(lane, i);
+            let (without, got) = (clean[i * 32 + lane] as u32, dirty[i * 32 + lane] as u32);
+            let infinite = |x: f64| if x > 0.0 { f32::INFINITY } else { f32::NEG_INFINITY }.to_bits();
+            let want = match (row, col) {
+                (3, _) | (_, 2) | (0, 0) => 0x7fff_ffff,
+                // Infinity of both signs, or times what may be of either.
+                (9, 6) => {
+                    let signs = [b(2, 6), -a(9, 1)].map(|x| x > 0.0);
+                    if signs[0] == signs[1] { infinite(b(2, 6)) } else { 0x7fff_ffff }
+                }
+                (1, 1) => f32::INFINITY.to_bits(),
+                (9, _) => infinite(b(2, col)),
+                (_, 6) => infinite(-a(row, 1)),
+                _ => without,
+            };
+            // Zero times infinity is none of either.
+            let zero = row == 9 && b(2, col) == 0.0 || col == 6 && a(row, 1) == 0.0;
+            assert_eq!(got, if zero { 0x7fff_ffff } else { want }, "row {row}, column {col}");
+        }
+    }
+}
+
 #[test]
 fn integers_saturate_or_wrap() {
     // Row 0 of A and column 0 of B are 127 · 127 in all 32 elements: 516128 is added to 2^31 - 1.
