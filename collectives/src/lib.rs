@@ -18,6 +18,7 @@
 mod control;
 mod error;
 mod host;
+mod lock;
 mod mesh;
 mod nccl;
 mod operation;

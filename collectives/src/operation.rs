@@ -1,6 +1,7 @@
 //! What ranks can do together, and with what.
 
-use crate::{Error, Peers};
+use crate::Error;
+use std::any::Any;
 use std::marker::PhantomData;
 use warpsmith_device::{DeviceSlice, Element, bf16, f16};
 use warpsmith_runtime::{Capture, Event, Stream};
@@ -202,8 +203,8 @@ pub trait Collective: Send {
     /// group has a way to.
     fn leave(&self);
 
-    /// The rank as one over peer memory, if it is one: what takes launches can then do what it does in launches of its own, fused with others.
-    fn peers(&self) -> Option<&Peers> {
+    /// The rank as what it is, where something can be done with that kind of ranks alone: `Peers::of` asks.
+    fn any(&self) -> Option<&dyn Any> {
         None
     }
 
@@ -239,8 +240,8 @@ impl<C: Collective + ?Sized> Collective for Box<C> {
         (**self).leave();
     }
 
-    fn peers(&self) -> Option<&Peers> {
-        (**self).peers()
+    fn any(&self) -> Option<&dyn Any> {
+        (**self).any()
     }
 
     fn synchronize(&self, stream: &Stream) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use warpsmith_host::collectives::{Collective, Control, Error, Exchange, Transport, World};
+use warpsmith_host::collectives::{Control, Error, Exchange, Peers, Transport, World};
 use warpsmith_host::decode::{LoadProgress, Model, Split};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::{Device, builtin_image};
@@ -59,7 +59,7 @@ impl Party {
         eprintln!("rank {} of {}: {exchange}", self.world.rank, self.world.ranks);
         let rank = exchange.join(&self.world, device, builtin_image(), PATIENCE)?;
         if matches!(exchange, Exchange::PeersOrSockets) {
-            let found = if rank.peers().is_some() { Exchange::Peers } else { Exchange::Sockets };
+            let found = if Peers::of(&rank).is_some() { Exchange::Peers } else { Exchange::Sockets };
             eprintln!("rank {} of {}: {found}", self.world.rank, self.world.ranks);
         }
         Ok(Model::load_rank_with(device, file, rank, self.split, progress)?)

@@ -7,11 +7,13 @@ mod wait;
 
 pub use launches::NextNorm;
 
+use crate::lock::lock;
 use crate::{Collective, Elements, Error, On, Operation, Reduce};
 use beyond::Beyond;
 use gpu_kernels::collective::{MAX_RANKS, frame_words};
 use seat::{Seat, load};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::any::Any;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use warpsmith_device::{DeviceAddress, DeviceSlice};
 use warpsmith_runtime::{Buffer, Device, Event, KernelImage, Stream};
@@ -89,10 +91,6 @@ impl Drop for Group {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Words that are staged at a time: parts begin at whole ones.
 fn words_of(options: &PeerOptions) -> u32 {
     (options.capacity / 4).clamp(1, 1 << 29) as u32
@@ -127,6 +125,11 @@ impl Peers {
         let ranks = u32::try_from(ranks).ok().filter(|n| (1..=MAX_RANKS).contains(n))?;
         let padded = |bytes: u64| Some(bytes.checked_add(511)? / 512 * 512);
         padded(frame_words(ranks, words_of(options)).checked_mul(4)?)?.checked_add(padded(8 * u64::from(ranks))?)
+    }
+
+    /// A rank as one over peer memory, if it is one: what takes launches can then do what it does in launches of its own, fused with others.
+    pub fn of<C: Collective + ?Sized>(rank: &C) -> Option<&Peers> {
+        rank.any()?.downcast_ref()
     }
 
     /// The device of this rank.
@@ -250,7 +253,7 @@ impl Collective for Peers {
         }
     }
 
-    fn peers(&self) -> Option<&Peers> {
+    fn any(&self) -> Option<&dyn Any> {
         Some(self)
     }
 }

@@ -1,7 +1,7 @@
 //! What a rank has on its device: its frame, and how its kernels stand by the flags in there.
 
-use super::lock;
 use crate::Error;
+use crate::lock::lock;
 use gpu_kernels::collective::{
     self as kernels, ARRIVED, BLOCKS, COUNTS, EPOCHS, FLAGS, MAX_RANKS, SIGNALS, STAGING, TAKEN, exchange::Exchange,
     frame_words, place,

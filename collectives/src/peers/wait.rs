@@ -1,7 +1,8 @@
 //! Waiting for ranks, and for those that do not come.
 
-use super::{Peers, lock};
+use super::Peers;
 use crate::Error;
+use crate::lock::lock;
 use std::time::{Duration, Instant};
 use warpsmith_runtime::{Event, Stream};
 

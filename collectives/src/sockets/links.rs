@@ -2,10 +2,11 @@
 
 use super::frame::{Frame, Head, farewell, read};
 use crate::Error;
+use crate::lock::lock;
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,10 +36,6 @@ struct State {
     failure: Option<Error>,
     /// Who has gone.
     missing: Vec<u32>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn take_in(mut stream: TcpStream, to: &Sender<Frame>) {

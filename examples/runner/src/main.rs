@@ -15,7 +15,7 @@ use cli::Cli;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use warpsmith_host::chat::ChatTemplate;
-use warpsmith_host::collectives::{Collective, Exchange, World};
+use warpsmith_host::collectives::{Exchange, Peers, World};
 use warpsmith_host::decode::{LoadProgress, Model, Sampling};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, Tokenizer};
@@ -84,7 +84,7 @@ fn load(cli: &Cli, file: &ModelFile, world: Option<&World>) -> Result<Model, Box
     eprintln!("rank {} of {}: {exchange}", world.rank, world.ranks);
     let rank = exchange.join(world, &device, builtin_image(), ranks::PATIENCE)?;
     if matches!(exchange, Exchange::PeersOrSockets) {
-        let found = if rank.peers().is_some() { Exchange::Peers } else { Exchange::Sockets };
+        let found = if Peers::of(&rank).is_some() { Exchange::Peers } else { Exchange::Sockets };
         eprintln!("rank {} of {}: {found}", world.rank, world.ranks);
     }
     Ok(Model::load_rank_with(&device, file, rank, cli.processes.split, progress)?)

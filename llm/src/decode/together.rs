@@ -83,7 +83,7 @@ fn as_numbers(words: &mut DeviceSlice<u32>) -> &mut DeviceSlice<f32> {
 
 /// Does an operation in launches of the step, where the rank is over peer memory, or else behind them.
 fn operate<L: StepLauncher>(on: &mut L, rank: &Member, operation: Operation, x: Elements<'_>) -> Result<(), Error> {
-    match rank.peers() {
+    match Peers::of(rank) {
         // SAFETY: a decoder waits for what it launched before its group goes.
         Some(peers) => unsafe { peers.launch_operation(on, operation, x) },
         None => on.together(rank, operation, x),

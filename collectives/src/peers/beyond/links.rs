@@ -2,7 +2,7 @@
 
 use super::words::{Word, read};
 use crate::Error;
-use crate::peers::lock;
+use crate::lock::lock;
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

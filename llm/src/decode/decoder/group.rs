@@ -22,7 +22,7 @@ pub(super) enum Group {
 impl Group {
     pub fn of(model: &Model, options: &DecoderOptions) -> Result<Group, DecodeError> {
         if let (Some(joined), Some((split, ..))) = (model.join()?, model.processes()) {
-            let most = joined.member().and_then(|member| member.peers()).map(Peers::capacity);
+            let most = joined.member().and_then(Peers::of).map(Peers::capacity);
             let column = column_bytes(model);
             if let Some(most) = most.filter(|most| *most < column && split == Split::Shares) {
                 let (operation, len, most) = ("all-gather of logits", column / 4, most / 4);
@@ -55,7 +55,7 @@ impl Group {
     pub fn shares(&self, rank: usize) -> Option<Shares<'_>> {
         match self {
             Group::Processes(joined, Split::Shares) => {
-                joined.member().map(|member| member.peers().map_or(Shares::Process(member), Shares::Peer))
+                joined.member().map(|member| Peers::of(member).map_or(Shares::Process(member), Shares::Peer))
             }
             _ => self.peers().get(rank).map(Shares::Peer),
         }

@@ -129,7 +129,7 @@ impl Decoder {
         check_memory(model, &options, columns, positions)?;
         let device = model.device();
         // What follows on an exchange between processes may follow no launch, unless that is one.
-        let launched = group.member().is_none_or(|member| member.peers().is_some());
+        let launched = group.member().is_none_or(|member| warpsmith_collectives::Peers::of(member).is_some());
         let mut programmatic = options.programmatic && launched;
         let mut lanes = Vec::with_capacity(model.ranks());
         for device in model.devices() {
