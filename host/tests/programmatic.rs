@@ -219,8 +219,9 @@ fn a_kernel_that_never_waits_is_refused() {
 }
 
 /// What a launch finds in memory when it begins: nothing that a launch of a step writes.
-const CONSTANT: [&str; 13] = [
+const CONSTANT: [&str; 14] = [
     "weights",
+    "order",
     "weight",
     "next_weight",
     "bias",
@@ -274,6 +275,6 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
     }
     // 23 formats twice, 20 products with codes of one column and 20 of many, 22 and 22 with f16, 7 that write codes or f16, 3 attentions for
     // steps, 6 for prompts and 3 with caps, 3 stores, 4 of mixtures of experts, 3 of delta nets, 3 of
-    // sampling, and five.
-    assert_eq!(waiting, 46 + 20 + 20 + 22 + 22 + 7 + 3 + 6 + 3 + 3 + 4 + 3 + 3 + 5);
+    // sampling, and six.
+    assert_eq!(waiting, 46 + 20 + 20 + 22 + 22 + 7 + 3 + 6 + 3 + 3 + 4 + 3 + 3 + 6);
 }
