@@ -52,19 +52,15 @@ pub fn simd() -> bool {
 }
 
 /// Whether lowered code may use the handlers compiled for AVX-512.
+#[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn wide() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        MOST.load(Ordering::Relaxed) >= Vectors::Avx512 as u8
-            && simd()
-            && is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    MOST.load(Ordering::Relaxed) >= Vectors::Avx512 as u8
+        && simd()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
 }
 
 /// A type that a lane's register can hold.
