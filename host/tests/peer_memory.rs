@@ -198,29 +198,6 @@ fn a_process() {
     }
 }
 
-/// Steps, in the fifth of which one goes.
-fn steps(model: &Model, task: &str, goes: bool) {
-    let mut session = Session::new(model, device::options(Mode::Graph, KvType::F16)).unwrap();
-    for p in 0..6 {
-        if task.starts_with("death") && p == 4 && goes {
-            println!("said: dies");
-            std::process::exit(3);
-        }
-        let fails = task == "failure" && p == 4 && goes;
-        let injected = fails.then(|| software::inject_failure(Some("cuGraphLaunch"), 0, 719));
-        let start = Instant::now();
-        if let Err(error) = session.feed(token(p, 98)) {
-            drop(injected);
-            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-            println!("said: {p} {} {error}", session.len());
-            let again = session.feed(1).unwrap_err();
-            assert!(matches!(again, DecodeError::Collective(Error::Broken { .. })), "{again}");
-            return;
-        }
-    }
-    println!("said: nothing went wrong");
-}
-
 const TWO: [(usize, usize); 2] = [(0, 2), (1, 2)];
 
 #[test]

@@ -21,10 +21,8 @@ use common::*;
 use device::*;
 use ranks::*;
 use several::devices;
-use std::time::{Duration, Instant};
-use warpsmith_driver_api::software;
 use warpsmith_host::Device;
-use warpsmith_host::collectives::{Collective, Error as GroupError, World};
+use warpsmith_host::collectives::{Collective, World};
 use warpsmith_host::decode::{
     DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
     SequenceOptions, Session, Split,
@@ -287,25 +285,7 @@ fn a_process() {
     if task.starts_with("text") {
         return println!("said: {:?}", text(&model, Mode::Graph));
     }
-    let mut session = Session::new(&model, options(Mode::Graph, KvType::F16)).unwrap();
-    for p in 0..6 {
-        if task.starts_with("death") && p == 4 && world.rank == 1 {
-            println!("said: dies");
-            std::process::exit(3);
-        }
-        let fails = task.starts_with("failure") && p == 4 && world.rank == 1;
-        let injected = fails.then(|| software::inject_failure(Some("cuGraphLaunch"), 0, 719));
-        let start = Instant::now();
-        if let Err(error) = session.feed(token(p, 98)) {
-            drop(injected);
-            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-            println!("said: {p} {} {error}", session.len());
-            let again = session.feed(1).unwrap_err();
-            assert!(matches!(again, DecodeError::Collective(GroupError::Broken { .. })), "{again}");
-            return;
-        }
-    }
-    println!("said: nothing went wrong");
+    steps(&model, &task, world.rank == 1);
 }
 
 fn all(ranks: usize) -> Vec<(usize, usize)> {

@@ -1,10 +1,12 @@
 //! Ranks of one model as processes, which meet over TCP, on the software driver.
 #![allow(dead_code)]
 
+use crate::device;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use warpsmith_driver_api::software;
 use warpsmith_host::collectives::{Error, PeerOptions, Peers, SocketOptions, Sockets, World};
-use warpsmith_host::decode::{DecodeError, Model, Split};
+use warpsmith_host::decode::{DecodeError, KvType, Mode, Model, Session, Split};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::{Device, builtin_image};
 
@@ -105,4 +107,27 @@ pub fn said(children: Vec<Child>) -> Vec<Vec<String>> {
     let all = children.into_iter().map(lines).collect();
     assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
     all
+}
+
+/// Steps of a rank, in the fifth of which it goes if it `goes`, as the task says how. What is said of the others tells who noticed it, and when.
+pub fn steps(model: &Model, task: &str, goes: bool) {
+    let mut session = Session::new(model, device::options(Mode::Graph, KvType::F16)).unwrap();
+    for p in 0..6 {
+        if task.starts_with("death") && p == 4 && goes {
+            println!("said: dies");
+            std::process::exit(3);
+        }
+        let fails = task.starts_with("failure") && p == 4 && goes;
+        let injected = fails.then(|| software::inject_failure(Some("cuGraphLaunch"), 0, 719));
+        let start = Instant::now();
+        if let Err(error) = session.feed(device::token(p, 98)) {
+            drop(injected);
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+            println!("said: {p} {} {error}", session.len());
+            let again = session.feed(1).unwrap_err();
+            assert!(matches!(again, DecodeError::Collective(Error::Broken { .. })), "{again}");
+            return;
+        }
+    }
+    println!("said: nothing went wrong");
 }

@@ -176,8 +176,8 @@ fn one(
             // Columns read the same weights again, which caches have.
             let more = |of: u64| (of as f64 - 2.0 * few as f64).max(0.0) / few as f64;
             let (of_first, of_twice) = (memory(&first), memory(&twice));
-            let bytes = [more(of_rows), more(blocks)];
-            let bytes = [0, 1].map(|i| of_twice[i] + (of_twice[i] - of_first[i]) * bytes[i]);
+            let turns = [more(of_rows), more(blocks)];
+            let bytes = [0, 1].map(|i| of_twice[i] + (of_twice[i] - of_first[i]) * turns[i]);
             (extended(&first, &twice, few, blocks), bytes)
         }
     };

@@ -4,250 +4,19 @@
 //!
 //! A register of a fragment is a tile of eight rows as it stands: lane after lane, each with its elements, are row after row.
 
+mod along;
+mod numbers;
+
 use std::array::from_fn;
 
-use super::half::f16_to_f32;
 use super::lanes::row_of;
 use super::mma::Shape;
-use super::tensor::{Kind, Sum};
+use super::tensor::Sum;
 use super::{Cx, LANES, Op};
-
-type Eight<T> = [T; 8];
+use numbers::{Eight, LONGEST, Numbers, exponent, least};
 
 /// Rows of an accumulator's registers, as many as a product has at most.
 type Results = [[u32; LANES]; 8];
-
-/// Elements of a factor at most: 16 rows of 64.
-const MOST: usize = 1024;
-/// Elements of a row at most.
-const LONGEST: usize = 64;
-
-/// A factor as numbers.
-struct Numbers {
-    values: [f32; MOST],
-    /// Those that sums are aligned by: a zero has that of the smallest normal number of f32.
-    exponents: [i32; MOST],
-    /// None of them is infinite or NaN.
-    finite: bool,
-    /// Of eight rows each.
-    tiles: usize,
-    /// Elements that a tile has of a row.
-    along: usize,
-}
-
-/// An e4m3 number: by way of f16, whose exponents are off by 8.
-#[inline(always)]
-fn e4m3(bits: u32) -> f32 {
-    let value = f16_to_f32(((bits & 0x80) << 8 | (bits & 0x7f) << 7) as u16) * 256.0;
-    if bits & 0x7f == 0x7f { f32::NAN } else { value }
-}
-
-/// Takes words apart; `value` looks at the lowest bits of what it is given.
-#[inline(always)]
-fn spread<const PER: usize>(words: &[u32; LANES], to: &mut [f32], value: impl Fn(u32) -> f32) {
-    for (word, to) in words.iter().zip(to.chunks_exact_mut(PER)) {
-        for (e, to) in to.iter_mut().enumerate() {
-            *to = value(word >> (32 / PER * e));
-        }
-    }
-}
-
-/// The numbers of a register.
-#[inline(always)]
-fn widen(kind: Kind, words: &[u32; LANES], to: &mut [f32]) {
-    match kind {
-        Kind::F16 => spread::<2>(words, to, |w| f16_to_f32(w as u16)),
-        Kind::BF16 => spread::<2>(words, to, |w| f32::from_bits(w << 16)),
-        // tf32 takes the upper 19 bits of an f32.
-        Kind::TF32 => spread::<1>(words, to, |w| f32::from_bits(w & 0xffff_e000)),
-        Kind::E4M3 => spread::<4>(words, to, e4m3),
-        Kind::E5M2 => spread::<4>(words, to, |w| f16_to_f32((w << 8) as u16)),
-        Kind::S8 => spread::<4>(words, to, |w| f32::from(w as i8)),
-        Kind::U8 => spread::<4>(words, to, |w| f32::from(w as u8)),
-        Kind::S4 => spread::<8>(words, to, |w| f32::from((w << 4) as i8 >> 4)),
-        Kind::U4 => spread::<8>(words, to, |w| f32::from(w as u8 & 15)),
-        // No products of these come here.
-        Kind::F32 | Kind::F64 | Kind::B1 | Kind::S32 => {}
-    }
-}
-
-/// The exponent of a type's smallest normal number, which its smaller ones have too.
-fn least(kind: Kind) -> i32 {
-    match kind {
-        Kind::F16 | Kind::E5M2 => -14,
-        Kind::E4M3 => -6,
-        _ => -126,
-    }
-}
-
-/// The exponent of a number that sums are aligned by, from that field of its bits.
-#[inline(always)]
-fn exponent(value: f32, field: i32, least: i32) -> i32 {
-    if value == 0.0 { -126 } else { (field - 127).max(least) }
-}
-
-impl Numbers {
-    /// Reads the factor whose registers stand in the list from `first` on, of `rows` rows (or columns) of `k` elements.
-    ///
-    /// # Safety
-    /// The contract of handlers; the list has the factor's registers there.
-    #[inline(always)]
-    unsafe fn read(cx: &Cx, op: &Op, first: usize, (rows, k, kind): (usize, usize, Kind)) -> Numbers {
-        let per = kind.per_register();
-        let (tiles, along, each) = (rows / 8, 4 * per, LANES * per);
-        let (values, exponents) = ([0.0; MOST], [0; MOST]);
-        let mut numbers = Numbers { values, exponents, finite: true, tiles, along };
-        let count = (rows * k).min(MOST);
-        for (r, to) in numbers.values[..count].chunks_exact_mut(each).enumerate() {
-            // SAFETY: by the contract.
-            let words = unsafe { row_of::<u32>(cx.src(cx.list(op, first + r))) };
-            widen(kind, &words, to);
-        }
-        if !kind.is_int() {
-            let least = least(kind);
-            let mut highest = 0;
-            for (value, exponent) in numbers.values[..count].iter().zip(&mut numbers.exponents) {
-                let field = (value.to_bits() >> 23 & 0xff) as i32;
-                highest = highest.max(field);
-                *exponent = self::exponent(*value, field, least);
-            }
-            numbers.finite = highest < 255;
-        }
-        numbers
-    }
-
-    /// Elements of a row, tile by tile.
-    #[inline(always)]
-    fn row<T: Copy + Default>(&self, all: &[T; MOST], row: usize, k: usize) -> [T; LONGEST] {
-        let mut elements = [T::default(); LONGEST];
-        for (step, to) in elements[..k].chunks_exact_mut(self.along).enumerate() {
-            let from = (row / 8 + self.tiles * step) * 8 + row % 8;
-            to.copy_from_slice(&all[from * self.along..][..self.along]);
-        }
-        elements
-    }
-
-    /// Eight rows beside each other.
-    #[inline(always)]
-    fn columns<T: Copy + Default>(&self, all: &[T; MOST], tile: usize, k: usize) -> [Eight<T>; LONGEST] {
-        let mut columns = [[T::default(); 8]; LONGEST];
-        for i in 0..8 {
-            let row = self.row(all, 8 * tile + i, k);
-            columns[..k].iter_mut().zip(row).for_each(|(column, element)| column[i] = element);
-        }
-        columns
-    }
-}
-
-/// Loops over the elements of a row and eight columns. Left to itself, a compiler makes vectors of the elements, and transposes.
-mod along {
-    use super::Eight;
-    use std::array::from_fn;
-
-    /// The highest of `top` and of the sums.
-    ///
-    /// # Safety
-    /// With `FAST`, the CPU has AVX2.
-    #[inline(always)]
-    pub unsafe fn highest<const FAST: bool>(top: Eight<i32>, a: &[i32], b: &[Eight<i32>]) -> Eight<i32> {
-        #[cfg(target_arch = "x86_64")]
-        if FAST {
-            // SAFETY: by the contract.
-            return unsafe { avx2::highest(top, a, b) };
-        }
-        a.iter().zip(b).fold(top, |top, (a, b)| from_fn(|i| top[i].max(a + b[i])))
-    }
-
-    /// `own` and the scaled products, each cut off towards zero.
-    ///
-    /// # Safety
-    /// As for [`highest`]; scaled products are finite, and sums fit.
-    #[inline(always)]
-    pub unsafe fn cut<const FAST: bool>(own: Eight<i32>, a: &[f32], b: &[Eight<f32>], scale: Eight<f32>) -> Eight<i32> {
-        #[cfg(target_arch = "x86_64")]
-        if FAST {
-            // SAFETY: by the contract.
-            return unsafe { avx2::cut(own, a, b, scale) };
-        }
-        // SAFETY: by the contract.
-        let one = |a: f32, b: f32, scale: f32| unsafe { (a * b * scale).to_int_unchecked::<i32>() };
-        a.iter().zip(b).fold(own, |own, (a, b)| from_fn(|i| own[i].wrapping_add(one(*a, b[i], scale[i]))))
-    }
-
-    /// Sums of products.
-    ///
-    /// # Safety
-    /// As for [`highest`].
-    #[inline(always)]
-    pub unsafe fn dot<const FAST: bool>(a: &[f32], b: &[Eight<f32>]) -> Eight<f32> {
-        #[cfg(target_arch = "x86_64")]
-        if FAST {
-            // SAFETY: by the contract.
-            return unsafe { avx2::dot(a, b) };
-        }
-        a.iter().zip(b).fold([0.0; 8], |sum, (a, b)| from_fn(|i| sum[i] + a * b[i]))
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    mod avx2 {
-        use super::Eight;
-        use std::arch::x86_64::*;
-
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        fn load<T: Copy>(values: &Eight<T>) -> __m256i {
-            const { assert!(size_of::<T>() == 4) };
-            // SAFETY: eight elements of four bytes.
-            unsafe { _mm256_loadu_si256(std::ptr::from_ref(values).cast()) }
-        }
-
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        fn floats(values: &Eight<f32>) -> __m256 {
-            _mm256_castsi256_ps(load(values))
-        }
-
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        fn store(values: __m256i) -> Eight<u32> {
-            let mut to = [0; 8];
-            // SAFETY: eight elements of four bytes.
-            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), values) };
-            to
-        }
-
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        pub fn highest(top: Eight<i32>, a: &[i32], b: &[Eight<i32>]) -> Eight<i32> {
-            let mut highest = load(&top);
-            for (a, b) in a.iter().zip(b) {
-                highest = _mm256_max_epi32(highest, _mm256_add_epi32(_mm256_set1_epi32(*a), load(b)));
-            }
-            store(highest).map(|top| top as i32)
-        }
-
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        pub fn cut(own: Eight<i32>, a: &[f32], b: &[Eight<f32>], scale: Eight<f32>) -> Eight<i32> {
-            let (mut sum, scale) = (load(&own), floats(&scale));
-            for (a, b) in a.iter().zip(b) {
-                let product = _mm256_mul_ps(_mm256_set1_ps(*a), floats(b));
-                sum = _mm256_add_epi32(sum, _mm256_cvttps_epi32(_mm256_mul_ps(product, scale)));
-            }
-            store(sum).map(|sum| sum as i32)
-        }
-
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        pub fn dot(a: &[f32], b: &[Eight<f32>]) -> Eight<f32> {
-            let mut sum = _mm256_setzero_ps();
-            for (a, b) in a.iter().zip(b) {
-                sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(*a), floats(b)));
-            }
-            store(_mm256_castps_si256(sum)).map(f32::from_bits)
-        }
-    }
-}
 
 /// `c + Σ a·b` as [`tensor::dot`](super::tensor::dot) has it, of eight columns; none where it has to be asked. All factors are
 /// finite; `coarse`: no product but zero is below 2^-90.
@@ -565,7 +334,8 @@ pub unsafe fn bits(cx: &Cx, op: &Op, shape: Shape) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tensor::{self, Part};
+    use super::super::tensor::{self, Kind, Part};
+    use super::numbers::widen;
     use super::*;
 
     /// An element as `Numbers` has it.
