@@ -143,7 +143,7 @@ impl Reference {
         if let Some(quantized) = self.quantized {
             let rounding = quantized.rounding(&self.weights, x);
             errors.iter_mut().zip(rounding).for_each(|(error, more)| *error += more);
-            if quantized == gemv::QuantFormat::F16 {
+            if quantized.is_half() {
                 let of_weights = gemv::half::rounding(self.format, &self.records, self.cols, x);
                 errors.iter_mut().zip(of_weights).for_each(|(error, more)| *error += more);
             }

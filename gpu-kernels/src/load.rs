@@ -169,9 +169,10 @@ impl Role for Launched {
 }
 
 macro_rules! again {
-    ($($name:ident: $register:literal;)*) => { $(
+    ($($(#[$doc:meta])* $visible:vis $name:ident: $register:literal;)*) => { $(
+        $(#[$doc])*
         #[inline(always)]
-        fn $name() -> u32 {
+        $visible fn $name() -> u32 {
             let value: u32;
             // SAFETY: reads a register. Not `pure`, or an earlier value might be taken for it.
             unsafe {
@@ -187,6 +188,8 @@ again! {
     thread_x: "tid.x";
     block_x: "ctaid.x";
     block_y: "ctaid.y";
+    /// Bytes of dynamic shared memory, read anew: what is kept over a loop costs registers in it.
+    pub dynamic_bytes: "dynamic_smem_size";
 }
 
 /// The number again, of which the compiler does not know that it is the same: what follows from it is computed anew.

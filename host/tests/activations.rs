@@ -41,7 +41,7 @@ fn codes_come_with_what_they_are_of() {
     };
     // Two layers; the embedding, the output projection and the choice of a token.
     for format in [Format::Q1_0, Format::Q4_K, Format::Q2_K, Format::F16, Format::F32] {
-        assert_eq!(Activations::ALL.map(|a| launches(&[format], a)), [2 * 5 + 3; 4], "{format}");
+        assert_eq!(Activations::ALL.map(|a| launches(&[format], a)), [2 * 5 + 3; 5], "{format}");
     }
     // Matrices as small as these are as fast with f32.
     let options = DecoderOptions { activations: Activations::Int8, tuned: true, ..Default::default() };
@@ -82,6 +82,8 @@ fn bits_depend_on_nothing_else() {
         (Format::Q4_K, Activations::Int16),
         (Format::Q6_K, Activations::F16),
         (Format::BF16, Activations::F16),
+        (Format::F16, Activations::F16x2),
+        (Format::Q3_K, Activations::Int16),
     ] {
         let model = load(&wide(&[format]).file());
         let [mut eager, mut graph] = [Mode::Eager, Mode::Graph].map(|m| session(&model, m, activations));
@@ -127,7 +129,7 @@ fn distance(file: &ModelFile, activations: Activations, tokens: usize) -> (f64, 
 
 /// Bounds of the greatest and of the root mean square distance: two to five times what was measured.
 fn holds(name: &str, file: &ModelFile, wide: [f64; 2], narrow: [f64; 2]) {
-    let [exact, int16, _, int8] = Activations::ALL.map(|a| distance(file, a, 3));
+    let [exact, _, int16, _, int8] = Activations::ALL.map(|a| distance(file, a, 3));
     let most = [exact, int16, int8].map(|d| format!("{:.1e} (rms {:.1e})", d.0, d.1));
     eprintln!("{name}: f32, int16, int8: {} of the logits' standard deviation", most.join(", "));
     let within = |d: (f64, f64), bound: [f64; 2]| d.0 <= bound[0] && d.1 <= bound[1];
@@ -163,12 +165,31 @@ fn f16_is_near_whatever_the_outliers() {
     }
 }
 
+/// Two f16 for each activation of weights that are f16 are as near as f32, and of others, nearer than one.
+#[test]
+fn two_f16_are_as_near_as_f32_where_weights_are_f16() {
+    for (format, outlier) in [(Format::F16, 1.0), (Format::BF16, 26.0), (Format::MXFP4, 1.0), (Format::Q1_0, 26.0)] {
+        let file = Synthetic { outlier, ..wide(&[format]) }.file();
+        let split = distance(&file, Activations::F16x2, 3);
+        eprintln!("{format}, outlier {outlier}: f16x2 {:.1e} (rms {:.1e})", split.0, split.1);
+        // As f32 is held to above.
+        assert!(split.0 <= 1e-4 && split.1 <= 1e-5, "{format}: {split:?}");
+    }
+    for format in [Format::Q2_K, Format::IQ3_S, Format::F8_E4M3, Format::Q4_K] {
+        let file = wide(&[format]).file();
+        let [split, one] = [Activations::F16x2, Activations::F16].map(|a| distance(&file, a, 3));
+        eprintln!("{format}: f16x2 {:.1e} (rms {:.1e}), f16 {:.1e}", split.0, split.1, one.1);
+        assert!(split.0 <= 1e-2 && split.1 <= 3e-3 && split.1 < one.1, "{format}: {split:?}, {one:?}");
+    }
+}
+
 /// A prompt of so many tokens is multiplied in large blocks, and a step in small ones: the same bits.
 #[test]
 fn long_prompts_give_the_bits_of_steps() {
     for (format, activations, kv) in [
         (Format::Q4_K, Activations::F16, KvType::F16),
         (Format::F16, Activations::F16, KvType::F32),
+        (Format::F16, Activations::F16x2, KvType::F32),
         (Format::Q4_K, Activations::F32, KvType::F32),
         (Format::Q4_K, Activations::Int16, KvType::F32),
     ] {

@@ -59,15 +59,15 @@ mod tests {
     #[test]
     fn the_cheapest_that_are_allowed_and_exist() {
         let choices = |format| Activations::ALL.map(|allowed| choose(format, allowed).to_string());
-        assert_eq!(choices(Format::Q1_0), ["f32", "int16", "f16", "int8"]);
-        assert_eq!(choices(Format::TQ2_0), ["f32", "int16", "f16", "int8"]);
-        assert_eq!(choices(Format::Q4_K), ["f32", "int16", "f16", "int8"]);
-        assert_eq!(choices(Format::Q5_1), ["f32", "int16", "f16", "f16"]);
+        assert_eq!(choices(Format::Q1_0), ["f32", "f16x2", "int16", "f16", "int8"]);
+        assert_eq!(choices(Format::TQ2_0), ["f32", "f16x2", "int16", "f16", "int8"]);
+        assert_eq!(choices(Format::Q4_K), ["f32", "f16x2", "int16", "f16", "int8"]);
+        assert_eq!(choices(Format::Q5_1), ["f32", "f16x2", "int16", "f16", "f16"]);
         // 64 weights share a scale, with which integers do not fit.
-        assert_eq!(choices(Format::Q2_0), ["f32", "f32", "f16", "f16"]);
-        assert_eq!(choices(Format::F32), ["f32"; 4]);
+        assert_eq!(choices(Format::Q2_0), ["f32", "f16x2", "f16x2", "f16", "f16"]);
+        assert_eq!(choices(Format::F32), ["f32"; 5]);
         // No integers, but f16.
-        assert_eq!(choices(Format::F16), ["f32", "f32", "f16", "f16"]);
+        assert_eq!(choices(Format::F16), ["f32", "f16x2", "f16x2", "f16", "f16"]);
     }
 
     #[test]

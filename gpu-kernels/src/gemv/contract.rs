@@ -3,8 +3,8 @@
 use super::arguments::{QuantizedSeen, Seen};
 use super::quant_format::{NONE, groups, parts as quantized_parts};
 use super::{
-    ACTIVATED, ADD, BIAS, CLAMPED, ERF, EXPERTS, GELU, MAX_CHOSEN, MAX_COLUMNS, NEXT, NORM, PREFETCH, QuantFormat,
-    SWIGLU, parts,
+    ACTIVATED, ADD, BIAS, CLAMPED, ERF, EXPERTS, GELU, MAX_CHOSEN, MAX_COLUMNS, NEXT, NORM, PAIRS, PREFETCH,
+    QuantFormat, SWIGLU, parts,
 };
 use crate::format::{
     decode::Decode,
@@ -15,6 +15,11 @@ use warpsmith_device::{
     DeviceSlice, Element,
     prelude::{ContractError, F32x4, Geometry, KernelMeta, U32x4, contract},
 };
+
+/// Columns of f16 of so many, as the [flag](PAIRS) says.
+pub fn pairs(columns: u32, flags: u32) -> u32 {
+    if flags & PAIRS == 0 { columns } else { columns.saturating_mul(2) }
+}
 
 /// The grid of a product.
 pub fn grid(blocks: u32, columns: u32) -> Geometry {
@@ -62,6 +67,8 @@ pub struct Outputs<'a> {
 pub struct Limits {
     /// Vectors of a column of `x`.
     pub column: u64,
+    /// Flags beyond those that all entry points know.
+    pub flags: u32,
     /// What `block_units` may be.
     pub units: RangeInclusive<u32>,
     /// What says which matrix a column is multiplied with.
@@ -221,9 +228,10 @@ impl Outputs<'_> {
         u64::from(self.rows) * if self.swiglu() { 2 } else { 1 }
     }
 
-    /// What is asked for, and how many columns of how many rows: at most `most`, but where a table says which matrix each has.
-    fn check_flags(&self, m: &'static KernelMeta, most: u32) -> Result<(), ContractError> {
-        let known = ADD | BIAS | NORM | NEXT | SWIGLU | PREFETCH | GELU | CLAMPED | ACTIVATED | ERF | EXPERTS;
+    /// What is asked for, with flags that not all know in `more`, and how many columns of how many rows: at most `most`, but where a
+    /// table says which matrix each has.
+    fn check_flags(&self, m: &'static KernelMeta, most: u32, more: u32) -> Result<(), ContractError> {
+        let known = more | ADD | BIAS | NORM | NEXT | SWIGLU | PREFETCH | GELU | CLAMPED | ACTIVATED | ERF | EXPERTS;
         let most = if self.flags & EXPERTS != 0 { MAX_CHOSEN } else { most };
         contract::require(m, self.flags & !known == 0, "flags", format_args!("only flags out of {known}"), self.flags)?;
         let one = self.flags & (GELU | CLAMPED) != GELU | CLAMPED;
@@ -261,7 +269,7 @@ impl Outputs<'_> {
 pub fn check<F: Decode>(m: &'static KernelMeta, most: usize, given: &Seen<'_>) -> Result<(), ContractError> {
     let (norm, chosen, to) = parts_of!(given);
     let (most, table) = if most == 1 { (1, Table::Columns) } else { (MAX_COLUMNS, Table::Tiles) };
-    to.check_flags(m, most)?;
+    to.check_flags(m, most, 0)?;
     let (matrices, columns) = chosen.check(m, to.columns, table)?;
     let x = Columns { x: given.x, cols: given.cols, columns, x_stride: given.x_stride };
     check_weights::<F>(m, ("weights", given.weights), matrices * to.stacked(), x.cols, given.block_units)?;
@@ -279,12 +287,12 @@ pub fn check_quantized<F: Decode, X: Element>(
     limits: &Limits,
 ) -> Result<(), ContractError> {
     let (norm, chosen, to) = parts_of!(given);
-    to.check_flags(m, MAX_COLUMNS)?;
+    to.check_flags(m, MAX_COLUMNS, limits.flags)?;
     let (matrices, columns) = chosen.check(m, to.columns, limits.table)?;
     let units = given.block_units;
     contract::within(m, "block_units", units, *limits.units.start(), *limits.units.end())?;
     check_weights::<F>(m, ("weights", given.weights), matrices * to.stacked(), given.cols, units)?;
-    let all = u64::from(columns) * limits.column;
+    let all = u64::from(pairs(columns, to.flags)) * limits.column;
     contract::at_least(m, "x", given.x.len(), (all, "all blocks of all columns"))?;
     contract::require(
         m,

@@ -29,10 +29,16 @@
 //! Beside that the product is off by the `1e-5 * sum |w * x|` of the default entry points. Most of it cancels: rows of 4096 columns with
 //! one activation of 26 times the root mean square were off by 1e-5 to 4e-5 of `sum |w * x|`, where eight bits are by 4e-4 to 8e-4.
 //!
+//! # Two f16
+//! With [`PAIRS`](super::PAIRS) each column of `x` is two ([`QuantizeF16x2`]): the nearest f16 as above, and the nearest f16 of what that
+//! leaves, times 2048. The entry points multiply both, side by side in the same tiles, and add the second product, divided by 2048, to the
+//! first. An activation is then rounded by 2^-22 of it, or 2^-32 where it is below 2^-10; weights are what they are above. So where these
+//! are f16 in the file, what is left is the order of sums. A block has half as many columns.
+//!
 //! The instruction: PTX ISA, `mma` with `.f16` operands. Before sm_80 it is two of half the depth.
 
 use super::quant_format::BLOCK_ROWS;
-pub use super::quant_format::half::{F16Vector, len};
+pub use super::quant_format::half::{F16Vector, len, len_of_two};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::quantizer::round_unit;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -64,6 +70,13 @@ const HALF: usize = 8;
 /// Vectors of shared memory of a large block: two halves of what its rows and its columns have.
 const fn large_shared(columns: u32) -> usize {
     2 * HALF * (super::tensor::ROWS + columns) as usize
+}
+
+/// The sum of products of two f16 for each activation.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[inline(always)]
+fn of_pair([first, rest]: [f32; 2]) -> f32 {
+    math::fma(rest, const { 1.0 / super::quant_format::half::REST }, first)
 }
 
 /// A product from the sums of its f16.
@@ -155,19 +168,24 @@ fn rounding_of<F: format::halves::Halves>(open: u32, records: &[U32x4], cols: us
 
 quantizer! {
     /// Activations in f16.
-    quantize_f16 QuantizeF16: F16Vector, 8, blocks of 1, len, |x, to, cols| round_units(x, to.cast(), cols)
+    quantize_f16 QuantizeF16: F16Vector, 8, blocks of 1, len, |x, to, cols| round_units(1, x, to.cast(), cols)
 }
 
-/// Rounds the units of a block of threads, of four warps.
+quantizer! {
+    /// Activations in two f16.
+    quantize_f16x2 QuantizeF16x2: F16Vector, 8, blocks of 1, len_of_two, |x, to, cols| round_units(2, x, to.cast(), cols)
+}
+
+/// Rounds the units of a block of threads, of four warps, to so many f16 for each activation.
 #[device]
-unsafe fn round_units(x: In<f32>, to: Out<U32x4>, cols: u32) {
+unsafe fn round_units(parts: u32, x: In<f32>, to: Out<U32x4>, cols: u32) {
     const UNIT: u32 = super::quant_format::half::UNIT;
     let units = cols.div_ceil(UNIT) as usize;
     let mut u = block::idx_x() as usize * (super::quantized::COLUMNS / UNIT) as usize + warp_index();
     let end = (u + (super::quantized::COLUMNS / UNIT) as usize).min(units);
     while u < end {
         let i = UNIT as usize * u + lane();
-        round_unit(if i < cols as usize { x.at(i) } else { 0.0 }, to, u, units);
+        round_unit(parts, if i < cols as usize { x.at(i) } else { 0.0 }, to, u, cols);
         u += 4;
     }
 }
@@ -194,13 +212,15 @@ macro_rules! few {
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
                 let parts = super::quant_format::parts(self.rows, self.flags & super::SWIGLU != 0);
-                let of_block = if self.flags & super::EXPERTS != 0 { 1 } else { FEW_COLUMNS };
-                super::contract::grid(parts, self.columns.div_ceil(of_block))
+                if self.flags & super::EXPERTS != 0 {
+                    return super::contract::grid(parts, self.columns);
+                }
+                super::contract::grid(parts, super::contract::pairs(self.columns, self.flags).div_ceil(FEW_COLUMNS))
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, Table, check_quantized};
                 let units = 0..=<$F as format::decode::Decode>::MOST_OPEN;
-                let limits = Limits { column: len(self.cols), units, table: Table::Columns };
+                let limits = Limits { column: len(self.cols), flags: super::PAIRS, units, table: Table::Columns };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }
@@ -225,7 +245,8 @@ macro_rules! large_entry {
     ($F:ident F16: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized F16Vector gemm (
             /// A matrix times many columns in f16.
-            $gemm $Gemm: F16Vector, 1, format::$F, units 0..=<format::$F as format::decode::Decode>::MOST_OPEN, len, blocks large_always,
+            $gemm $Gemm: F16Vector, 1, format::$F, units 0..=<format::$F as format::decode::Decode>::MOST_OPEN, len,
+            flags super::PAIRS, blocks large_always,
             dynamic 16 * large_shared(super::tensor::COLUMNS) as u64,
             shared::dynamic(0, shared::dynamic_bytes() / 16),
             |a, memory| tiles::product::<format::$F>(a, memory)

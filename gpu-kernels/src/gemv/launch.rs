@@ -232,6 +232,7 @@ impl<'a> Gemv<'a> {
             | flag(self.experts.is_some(), EXPERTS)
             | flag(self.add.is_some(), ADD)
             | flag(self.norm.is_some(), NORM)
+            | flag(matches!(self.x, Input::Quantized(of, _) if of.quant_format() == QuantFormat::F16x2), PAIRS)
             | flag(self.next.is_some(), NEXT)
     }
 

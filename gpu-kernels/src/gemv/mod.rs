@@ -127,6 +127,8 @@ pub const ACTIVATED: u32 = 512;
 pub const ERF: u32 = 1024;
 /// Flag: a table says which of several matrices each column is multiplied with.
 pub const EXPERTS: u32 = 32;
+/// Flag, with f16 activations: each column of them is two, whose products are added up ([`half`]).
+pub const PAIRS: u32 = 2048;
 /// Columns that a launch of these takes: the most blocks in y.
 pub const MAX_CHOSEN: u32 = 65535;
 

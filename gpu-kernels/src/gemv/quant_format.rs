@@ -23,8 +23,10 @@ pub const I8: u32 = 5;
 /// Activations of 16 bits in blocks of 32, as two bytes each.
 pub const I16: u32 = 6;
 
-/// Activations in f16, of which none shares anything.
+/// Activations in f16, of which none shares anything; the next format has two for each.
 pub const F16: u32 = 7;
+/// The same, two for each activation.
+pub const F16X2: u32 = 8;
 
 /// Bytes of a code in bit planes, and bits of the weights that it is multiplied with.
 #[must_use]
@@ -228,6 +230,8 @@ pub mod half {
     pub const TOGETHER: u32 = 4;
     /// What an f16 is of its activation: range for 2^20, where a step of the smallest is 2^-20.
     pub const SHARE: f32 = 1.0 / 16.0;
+    /// By how much the second of two f16 is larger than what the first one leaves: that is then as precise as the first.
+    pub const REST: f32 = 2048.0;
 
     /// 16 bytes of activations that [`QuantizeF16`](crate::gemv::half::QuantizeF16) wrote.
     #[derive(Clone, Copy, Debug, PartialEq, Element)]
@@ -239,6 +243,13 @@ pub mod half {
     #[inline(always)]
     pub const fn len(cols: u32) -> u64 {
         16 * cols.div_ceil(UNIT * TOGETHER) as u64
+    }
+
+    /// The same of two f16 for each activation: of all the first, and behind them the second.
+    #[must_use]
+    #[inline(always)]
+    pub const fn len_of_two(cols: u32) -> u64 {
+        2 * len(cols)
     }
 
     /// Where activation `i` of unit `u` lies among the f16 of a column. Eight make a vector; those of the units of a group
@@ -271,12 +282,14 @@ pub enum QuantFormat {
     I16 = I16,
     /// f16.
     F16 = F16,
+    /// Two f16.
+    F16x2 = F16X2,
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl QuantFormat {
     /// Every format.
-    pub const ALL: [QuantFormat; 7] = [
+    pub const ALL: [QuantFormat; 8] = [
         QuantFormat::PlanesI8,
         QuantFormat::PlanesI16,
         QuantFormat::PlanesQ2I8,
@@ -284,6 +297,7 @@ impl QuantFormat {
         QuantFormat::I8,
         QuantFormat::I16,
         QuantFormat::F16,
+        QuantFormat::F16x2,
     ];
 
     /// The format that kernels know by this number.
@@ -297,17 +311,25 @@ impl QuantFormat {
     pub fn activations(self) -> Activations {
         match self {
             QuantFormat::F16 => Activations::F16,
+            QuantFormat::F16x2 => Activations::F16x2,
             of if of.bytes() == 2 => Activations::Int16,
             _ => Activations::Int8,
         }
     }
 
-    /// Bytes of a code.
+    /// Whether its numbers are f16, one or two for each activation.
+    #[must_use]
+    pub fn is_half(self) -> bool {
+        matches!(self, QuantFormat::F16 | QuantFormat::F16x2)
+    }
+
+    /// Bytes of a code, or of the f16 of an activation.
     #[must_use]
     pub fn bytes(self) -> u32 {
         match self {
             QuantFormat::I8 => 1,
             QuantFormat::I16 | QuantFormat::F16 => 2,
+            QuantFormat::F16x2 => 4,
             planes => planes_of(planes as u32).0,
         }
     }
@@ -327,7 +349,7 @@ impl QuantFormat {
     /// Columns that share a scale: there is a multiple of them. Of f16 none does.
     #[must_use]
     pub fn block(self) -> u32 {
-        if self == QuantFormat::F16 { 1 } else { group(self as u32) }
+        if self.is_half() { 1 } else { group(self as u32) }
     }
 
     /// Vectors of 16 bytes that a column of `cols` activations takes.
@@ -335,6 +357,7 @@ impl QuantFormat {
     pub fn len(self, cols: u32) -> u64 {
         match self {
             QuantFormat::F16 => half::len(cols),
+            QuantFormat::F16x2 => half::len_of_two(cols),
             of if of.is_planes() => planes::len(cols, self.bytes()),
             _ => int8::len(cols, self.bytes()),
         }
@@ -344,9 +367,13 @@ impl QuantFormat {
     /// `d` is the scale of a block of columns, or of f16 a step.
     #[must_use]
     pub fn rounding(self, weights: &[f32], x: &[f32]) -> Vec<f64> {
-        if self == QuantFormat::F16 {
-            // Half of the last of eleven bits, or of the step of subnormal ones.
-            let half = |x: &f32| 2f64.powi(-11) * f64::from(x.abs()) + 2f64.powi(-25) / f64::from(half::SHARE);
+        if self.is_half() {
+            // Half of the last of eleven bits, or of the step of subnormal ones; and of what that leaves.
+            let (of_a_number, of_a_step) = (2f64.powi(-11), 2f64.powi(-25) / f64::from(half::SHARE));
+            let half = |x: &f32| match self {
+                QuantFormat::F16x2 => of_a_number.powi(2) * f64::from(x.abs()) + of_a_step / f64::from(half::REST),
+                _ => of_a_number * f64::from(x.abs()) + of_a_step,
+            };
             let row = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(w.abs()) * half(x)).sum();
             return weights.chunks(x.len()).map(row).collect();
         }

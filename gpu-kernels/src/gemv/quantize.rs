@@ -10,6 +10,11 @@ use super::{Activations, QuantFormat};
 use crate::format::{Format, Layout};
 use warpsmith_device::prelude::*;
 
+/// Whose entry points read a format: two f16 are two columns of one.
+fn read_as(quant_format: QuantFormat) -> QuantFormat {
+    if quant_format == QuantFormat::F16x2 { QuantFormat::F16 } else { quant_format }
+}
+
 macro_rules! entries {
     (() $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => {
         /// The entry points of products with quantized activations.
@@ -22,7 +27,7 @@ macro_rules! entries {
                 if !(format.block_elems() as u32).is_multiple_of(quant_format.block()) {
                     return None;
                 }
-                match (format.layout(), quant_format) {
+                match (format.layout(), read_as(quant_format)) {
                     $($((Layout::$F, QuantFormat::$quant_format) => Some(Entry::$Gemv),)*)*
                     _ => None,
                 }
@@ -44,7 +49,7 @@ macro_rules! many {
 
         impl Many {
             fn of(format: Format, quant_format: QuantFormat) -> Option<Many> {
-                match (format.layout(), quant_format) {
+                match (format.layout(), read_as(quant_format)) {
                     $($((Layout::$F, QuantFormat::$quant_format) => Some(Many::$Gemm),)*)*
                     _ => None,
                 }
@@ -85,7 +90,10 @@ impl QuantizedProduct {
     #[must_use]
     pub fn takes_many(self, rows: u32, columns: u32) -> bool {
         let from = match (self.quant_format, self.format.layout()) {
-            (QuantFormat::F16, _) => return self.many().is_some() && super::half::large(rows, columns).is_some(),
+            (of, _) if of.is_half() => {
+                let columns = if of == QuantFormat::F16x2 { columns.saturating_mul(2) } else { columns };
+                return self.many().is_some() && super::half::large(rows, columns).is_some();
+            }
             (of, _) if of.is_planes() => super::tensor_planes::FROM,
             (_, Layout::IQ4_NL | Layout::IQ4_XS | Layout::MXFP4) => super::tensor::FROM_TABLES,
             (..) => super::tensor::FROM,
@@ -140,6 +148,7 @@ impl QuantFormat {
             QuantFormat::I8 => QuantizeI8::META.name,
             QuantFormat::I16 => QuantizeI16::META.name,
             QuantFormat::F16 => QuantizeF16::META.name,
+            QuantFormat::F16x2 => QuantizeF16x2::META.name,
         }
     }
 }
@@ -208,6 +217,7 @@ impl<'a> Quantize<'a> {
             QuantFormat::I8 => with!(QuantizeI8),
             QuantFormat::I16 => with!(QuantizeI16),
             QuantFormat::F16 => with!(QuantizeF16),
+            QuantFormat::F16x2 => with!(QuantizeF16x2),
         }
     }
 }
@@ -248,7 +258,7 @@ mod tests {
         assert_eq!([QuantFormat::PlanesI8, QuantFormat::PlanesI16].map(of), [(1, 1), (2, 1)]);
         assert_eq!([QuantFormat::PlanesQ2I8, QuantFormat::PlanesQ2I16].map(of), [(1, 2), (2, 2)]);
         assert_eq!(QuantFormat::ALL.map(|c| QuantFormat::numbered(c as u32)), QuantFormat::ALL.map(Some));
-        assert!([NONE, 8, u32::MAX].iter().all(|n| QuantFormat::numbered(*n).is_none()));
+        assert!([NONE, 9, u32::MAX].iter().all(|n| QuantFormat::numbered(*n).is_none()));
     }
 
     #[test]

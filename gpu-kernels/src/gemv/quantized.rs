@@ -15,7 +15,7 @@
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
-    NEXT, NORM, SWIGLU,
+    NEXT, NORM, PAIRS, SWIGLU,
     arguments::QuantizedArguments,
     epilogue::{Epilogue, inverse_roots},
     experts::Experts,
@@ -162,6 +162,19 @@ impl Args {
     pub(super) unsafe fn of_row(&self, row: u32, vectors: u32) -> In<U32x4> {
         // SAFETY: the caller's promise: the row is one of the weights.
         unsafe { self.weights.from((u64::from(row) * u64::from(vectors)) as usize) }
+    }
+
+    /// By how many bits columns of f16 are more than those that they are the [pairs](PAIRS) of.
+    #[inline(always)]
+    pub(super) fn pair(&self) -> u32 {
+        u32::from(self.epilogue.has(PAIRS))
+    }
+
+    /// The column of f16 that is number `i` of those of a block, whose columns of outputs `column` gives.
+    #[inline(always)]
+    pub(super) fn half_input(&self, i: u32, column: impl Fn(u32) -> u32) -> u32 {
+        let pair = self.pair();
+        (self.input(column(i >> pair)) << pair) | (i & pair)
     }
 
     /// The column of `x` that a column of outputs comes from.
@@ -434,7 +447,7 @@ macro_rules! product_entry {
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, Table, check_quantized, of_blocks};
-                let limits = Limits { column: $len(self.cols), units: of_blocks($units), table: Table::Columns };
+                let limits = Limits { column: $len(self.cols), flags: 0, units: of_blocks($units), table: Table::Columns };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }

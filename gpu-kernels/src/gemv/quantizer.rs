@@ -71,19 +71,34 @@ pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize) {
     }
 }
 
-/// A warp writes unit `u` of `units` in f16, of which lane `l` has activation `l`; behind the last one zeros, up to a whole group.
+/// A warp writes unit `u` of a column of `cols` activations in f16, of which lane `l` has activation `l`; behind the last one zeros, up to a
+/// whole group. `parts`: one for each activation, or two, the second of which is what the first leaves, behind those of all units.
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn round_unit(v: f32, to: Out<U32x4>, u: usize, units: usize) {
-    let to = to.cast::<u16>();
-    to.set(half::place(u, lane()), convert::f32_to_f16_bits(v * half::SHARE));
-    if u + 1 == units {
-        let mut behind = units;
-        while behind % half::TOGETHER as usize != 0 {
-            to.set(half::place(behind, lane()), 0);
-            behind += 1;
+pub unsafe fn round_unit(parts: u32, v: f32, to: Out<U32x4>, u: usize, cols: u32) {
+    let units = cols.div_ceil(half::UNIT) as usize;
+    let mut to = to.cast::<u16>();
+    let (mut left, mut v) = (parts, v * half::SHARE);
+    loop {
+        let bits = convert::f32_to_f16_bits(v);
+        to.set(half::place(u, lane()), bits);
+        if u + 1 == units {
+            let mut behind = units;
+            while behind % half::TOGETHER as usize != 0 {
+                to.set(half::place(behind, lane()), 0);
+                behind += 1;
+            }
         }
+        // A loop rather than the same code twice.
+        left = again(left) - 1;
+        if left == 0 {
+            return;
+        }
+        let rounded = convert::f16_bits_to_f32(bits);
+        // Nothing is left of what is not finite, so that it stays what it is.
+        v = if rounded.abs() < f32::INFINITY { (v - rounded) * half::REST } else { 0.0 };
+        to = to.from(8 * half::len(cols) as usize);
     }
 }
 
@@ -247,9 +262,9 @@ impl OutputQuantizer {
 /// All lanes of the warp make this call.
 #[device]
 pub unsafe fn unit(quant_format: u32, to: Out<U32x4>, column: usize, cols: u32, u: usize, v: f32) {
-    if quant_format == F16 {
-        let to = to.from(column * half::len(cols) as usize);
-        return round_unit(v, to, u, cols.div_ceil(half::UNIT) as usize);
+    if quant_format >= F16 {
+        let parts = quant_format - F16 + 1;
+        return round_unit(parts, v, to.from(column * (parts as usize * half::len(cols) as usize)), u, cols);
     }
     let bytes = if quant_format == I16 { 2 } else { 1 };
     let to = to.from(column * int8::len(cols, bytes) as usize);

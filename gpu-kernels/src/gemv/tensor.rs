@@ -129,7 +129,7 @@ macro_rules! gemm {
     (
         (
             $(#[$doc:meta])* $name:ident $Name:ident: $X:ident, $min_blocks:literal, $F:ty, units $units:expr, $len:expr,
-            blocks $blocks:path, dynamic $dynamic:expr, $memory:expr, |$args:ident, $m:ident| $body:expr
+            flags $flags:expr, blocks $blocks:path, dynamic $dynamic:expr, $memory:expr, |$args:ident, $m:ident| $body:expr
         )
         $($argument:ident: ($($ty:tt)*),)*
     ) => {
@@ -154,11 +154,11 @@ macro_rules! gemm {
                     let tiles = crate::experts::group::tiles(self.columns, self.matrices);
                     return super::contract::grid(stacked.div_ceil(ROWS), tiles).shared($dynamic);
                 }
-                $blocks(stacked, self.columns, $dynamic)
+                $blocks(stacked, super::contract::pairs(self.columns, self.flags), $dynamic)
             }
             fn check(&self) -> Result<(), ContractError> {
                 use super::contract::{Limits, Table, check_quantized};
-                let limits = Limits { column: $len(self.cols), units: $units, table: Table::Tiles };
+                let limits = Limits { column: $len(self.cols), flags: $flags, units: $units, table: Table::Tiles };
                 check_quantized::<$F, _>(Self::META, &self.seen(), &limits)
             }
         }
@@ -171,7 +171,7 @@ macro_rules! entry {
     ($F:ident, $bytes:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix times many columns of activations of eight or 16 bits.
-            $gemm $Gemm: $X, 1, format::$F, units 0..=0, len_of::<$bytes>, blocks blocks_of,
+            $gemm $Gemm: $X, 1, format::$F, units 0..=0, len_of::<$bytes>, flags 0, blocks blocks_of,
             dynamic 16 * staging::shared::<format::$F, $bytes>() as u64,
             shared::dynamic(0, staging::shared::<format::$F, $bytes>()),
             |a, memory| product::<format::$F, $bytes>(a, memory)

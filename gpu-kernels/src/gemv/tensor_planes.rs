@@ -347,7 +347,8 @@ macro_rules! entry {
     ($F:ident, $bits:literal, $bytes:literal, $units:literal, $X:ident: $gemm:ident $Gemm:ident $shared:ident) => {
         arguments! { quantized $X gemm (
             /// A matrix of codes of one or two bits times many columns.
-            $gemm $Gemm: $X, 2, format::$F, units super::contract::of_blocks($units), len_of::<$bytes>, blocks blocks_of, dynamic 0,
+            $gemm $Gemm: $X, 2, format::$F, units super::contract::of_blocks($units), len_of::<$bytes>,
+            flags 0, blocks blocks_of, dynamic 0,
             shared_array!($shared: [U32x4; frame::SHARED]),
             |a, memory| frame::product::<format::$F, $bytes, $bits>(a, memory)
         ) }

@@ -50,6 +50,7 @@ impl Precision {
         };
         let codes = match self.activations {
             Activations::F32 => 0.0,
+            Activations::F16x2 => F16X2,
             Activations::Int16 => INT16,
             Activations::F16 => F16,
             Activations::Int8 => INT8,
@@ -73,6 +74,8 @@ const INT16: f64 = 2.1e-3;
 const INT8: f64 = 0.35;
 /// Activations and weights in f16: each within half a step, in every product of a layer.
 const F16: f64 = 4.0 * F16_STEP;
+/// Weights in f16 alone, activations in two: as little as [`INT16`], which is allowed where these are taken in place of it.
+const F16X2: f64 = 2.0 * F16_STEP;
 /// A query and a weight of attention, each within half a step of f16, and scores that are off by sums of such.
 const FAST_PREFILL: f64 = 4.0 * F16_STEP;
 /// Logits that differ by more than this say something else, whatever the reason.

@@ -7,6 +7,7 @@ pub use warpsmith_host::gpu_kernels::gemv::budget::{FAMILIES, Family, MANY, prod
 pub fn bytes(activations: Activations, cols: usize) -> usize {
     match activations {
         Activations::F32 => 4 * cols,
+        Activations::F16x2 => 4 * cols,
         Activations::Int16 => 2 * cols + cols / 4,
         Activations::F16 => 2 * cols,
         Activations::Int8 => cols + cols / 4,

@@ -30,6 +30,11 @@ pub use model::GPUS;
 use model::{Alike, Modelled};
 use table::Origin;
 
+/// The activations that are compared for a format: two f16 cost more than one, and more than 16 bits.
+fn candidates(format: Format) -> Vec<Activations> {
+    Activations::ALL.into_iter().filter(|a| *a != Activations::F16x2 && a.take(format)).collect()
+}
+
 /// How rows were found, as the table has it.
 const BY_MODEL: &str = "model";
 const BY_TIME: &str = "time";
@@ -170,7 +175,7 @@ fn by_model(alike: &Alike<'_>, format: Format, bar: &ProgressBar) -> Result<Vec<
         for timed in &mut timed {
             timed.push(Timed { shape: shape.clone(), size: (rows, cols), times: Vec::new() });
         }
-        for activations in Activations::ALL.into_iter().filter(|a| a.take(format)) {
+        for activations in candidates(format) {
             let costs: &mut Vec<model::Cost> = match known.entry((activations, cols)) {
                 Entry::Occupied(costs) => costs.into_mut(),
                 Entry::Vacant(new) => {

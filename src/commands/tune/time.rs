@@ -30,7 +30,7 @@ pub fn times(
     let copies = if stream.device().is_software() { 1 } else { copies };
     let weights: Vec<Buffer<U32x4>> =
         (0..copies).map(|_| stream.upload(&records)).collect::<Result<_, _>>().map_err(text)?;
-    let kinds: Vec<Activations> = Activations::ALL.into_iter().filter(|a| a.take(format)).collect();
+    let kinds: Vec<Activations> = super::candidates(format);
     let graphs: Vec<Graph> = kinds
         .iter()
         .map(|a| products(stream, format, *a, (rows, cols), &weights))
@@ -101,7 +101,7 @@ mod tests {
         for format in [Format::Q1_0, Format::Q4_K] {
             let times = times(&stream, format, (16, 256), 2).unwrap();
             let kinds: Vec<Activations> = times.iter().map(|t| t.0).collect();
-            let takes: Vec<Activations> = Activations::ALL.into_iter().filter(|a| a.take(format)).collect();
+            let takes = super::super::candidates(format);
             assert_eq!(kinds, takes);
             assert!(times.iter().all(|t| t.1.is_finite() && t.1 > 0.0), "{times:?}");
         }

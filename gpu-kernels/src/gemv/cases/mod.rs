@@ -51,6 +51,7 @@ const SPILLED_WHY: &str = "a few registers over what two or four resident blocks
 
 /// Bytes that products of many columns keep in local memory on sm_90, where one block is resident.
 const SPILLED_BY_MANY: &[(&str, u32)] = &[
+    ("gemm_iq3_f16", 8),
     ("gemm_iq4_nl_i16", 24),
     ("gemm_iq4_xs_i16", 32),
     ("gemm_mxfp4_i16", 24),
@@ -91,6 +92,7 @@ impl Operation for Products {
             Listed::unmeasured::<QuantizeI8<'_>>(rounds),
             Listed::unmeasured::<QuantizeI16<'_>>(rounds),
             Listed::unmeasured::<QuantizeF16<'_>>(rounds),
+            Listed::unmeasured::<QuantizeF16x2<'_>>(rounds),
         ]);
         crate::formats! { quantized quantized_products (all) }
         crate::formats! { tensor tensor_products (all) }
@@ -186,7 +188,7 @@ fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, format: Format
     let parts = got.sums.len() / columns;
     // How far off the weights may make products of f16, too.
     let records = t.format.repack(&t.bytes, stacked, cols).map_err(refused)?;
-    let in_f16 = product.quant_format(format) == Some(QuantFormat::F16);
+    let in_f16 = product.quant_format(format).is_some_and(QuantFormat::is_half);
     let of_weights = |x: &[f32]| if in_f16 { rounding(format, &records, cols, x) } else { Vec::new() };
     for n in 0..columns {
         let x = &inputs.x[n * x_stride..][..cols];

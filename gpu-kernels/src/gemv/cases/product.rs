@@ -45,6 +45,10 @@ pub enum Product {
     Gemm,
     /// Several columns, with gates and ups.
     GemmSwiglu,
+    /// With two f16 for each activation.
+    Split,
+    /// With many columns of two f16 for each activation.
+    GemmSplit,
 }
 
 impl Product {
@@ -64,6 +68,7 @@ impl Product {
             Product::Int16Swiglu,
             Product::Half,
             Product::HalfSwiglu,
+            Product::Split,
         ];
         all.extend(quantized.into_iter().filter(|p| p.quant_format(format).is_some()));
         let many = [
@@ -73,6 +78,7 @@ impl Product {
             Product::GemmInt16Swiglu,
             Product::GemmHalf,
             Product::GemmHalfSwiglu,
+            Product::GemmSplit,
         ];
         let exists = |p: &Product| p.quantized(format).is_some_and(|q| q.kernel_of_many().is_some());
         all.extend(many.into_iter().filter(exists));
@@ -85,6 +91,7 @@ impl Product {
             Product::Int8 | Product::Int8Swiglu | Product::GemmInt8 | Product::GemmInt8Swiglu => Activations::Int8,
             Product::Int16 | Product::Int16Swiglu | Product::GemmInt16 | Product::GemmInt16Swiglu => Activations::Int16,
             Product::Half | Product::HalfSwiglu | Product::GemmHalf | Product::GemmHalfSwiglu => Activations::F16,
+            Product::Split | Product::GemmSplit => Activations::F16x2,
             _ => Activations::F32,
         }
     }
@@ -114,8 +121,8 @@ impl Product {
 
     /// Whether it takes many columns of quantized activations.
     pub fn is_many(self) -> bool {
-        use Product::{GemmHalf, GemmHalfSwiglu, GemmInt8, GemmInt8Swiglu, GemmInt16, GemmInt16Swiglu};
-        matches!(self, GemmInt8 | GemmInt8Swiglu | GemmInt16 | GemmInt16Swiglu | GemmHalf | GemmHalfSwiglu)
+        use Product::{GemmHalf, GemmHalfSwiglu, GemmInt8, GemmInt8Swiglu, GemmInt16, GemmInt16Swiglu, GemmSplit};
+        matches!(self, GemmInt8 | GemmInt8Swiglu | GemmInt16 | GemmInt16Swiglu | GemmHalf | GemmHalfSwiglu | GemmSplit)
     }
 
     /// Whether it has several columns a block, and takes one of several matrices for each tile of them.

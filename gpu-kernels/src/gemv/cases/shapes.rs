@@ -16,7 +16,7 @@ pub(super) fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>
     // The longest rows of many columns take longest, and all layouts go through them alike: formats have them in turn. So it is with
     // what large tiles of f16 do once a format's weights are f16.
     let turn = (format as usize).is_multiple_of(3);
-    let few_tiles = !turn && matches!(product, Product::GemmHalf | Product::GemmHalfSwiglu);
+    let few_tiles = !turn && matches!(product, Product::GemmHalf | Product::GemmHalfSwiglu | Product::GemmSplit);
     let takes = |width: usize| match width {
         _ if turn || !product.is_many() || in_planes => true,
         _ if few_tiles => (64..1000).contains(&width),
@@ -88,6 +88,9 @@ fn widths(product: Product, in_planes: bool) -> &'static [usize] {
         Product::Half => &[1, 37, 320, 1056, 2144],
         Product::HalfSwiglu | Product::GemmHalfSwiglu => &[96, 1056],
         Product::GemmHalf => &[1, 320, 1056, 2144],
+        // The same code with other columns.
+        Product::Split => &[37, 1056],
+        Product::GemmSplit => &[320, 1056],
         Product::GemvSwiglu | Product::Int8Swiglu | Product::Int16Swiglu => &[96, 1056],
         // In planes: one class; all of them; a run, and rests; runs of several groups a class.
         Product::GemmInt8 | Product::GemmInt16 if in_planes => &[1, 320, 1056, 4352, 8320],
@@ -126,6 +129,8 @@ fn columns(product: Product, in_planes: bool, i: usize) -> usize {
         Product::Half => [1, 9, 2, 33, 20][i % 5],
         Product::HalfSwiglu => [2, 1, 17][i % 3],
         Product::GemmHalf | Product::GemmHalfSwiglu => [130, 193, 129][i % 3],
+        Product::Split => [5, 17, 1][i % 3],
+        Product::GemmSplit => [65, 97][i % 2],
         // Parts of tiles, and of several blocks; all of a block.
         Product::GemmInt8 | Product::GemmInt16 if in_planes => [12, 17, 64, 16, 33, 13][i % 6],
         Product::GemmInt8 | Product::GemmInt16 => [12, 4, 33, 16, 8, 5][i % 6],

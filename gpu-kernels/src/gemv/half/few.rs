@@ -1,5 +1,5 @@
-//! The product of a small block: 32 rows of weights and up to 32 columns. Each of its eight warps has a run of groups, whose weights it
-//! takes apart in registers.
+//! The product of a small block: 32 rows of weights and up to 32 columns of f16. Each of its eight warps has a run of groups, whose weights
+//! it takes apart in registers.
 
 use super::{
     super::{
@@ -14,7 +14,7 @@ use crate::format::{
     halves::Halves,
     record::{InMemory, Record},
 };
-use crate::load::{Place, lane};
+use crate::load::{Place, again, lane};
 use core::mem::MaybeUninit;
 use warpsmith_device::{prelude::*, shared::Shared, static_for};
 
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 2;
 
 type Sums = [[[f32; 4]; TILES[1]]; TILES[0]];
 
-/// Which columns a block has.
+/// Which columns of outputs a block has.
 #[derive(Clone, Copy)]
 struct Columns {
     first: u32,
@@ -38,7 +38,7 @@ struct Columns {
 impl Columns {
     #[inline(always)]
     fn of(a: &Args) -> Columns {
-        let most = if a.experts.is_some() { 1 } else { FEW_COLUMNS };
+        let most = if a.experts.is_some() { 1 } else { FEW_COLUMNS >> a.pair() };
         let first = block::idx_y() * most;
         Columns { first, count: (a.columns - first).min(most) }
     }
@@ -93,9 +93,10 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
         let row = a.row(a.rows, block::idx_x() * BLOCK_ROWS + g, 8 * r as u32, record.vectors as u32);
         InMemory(row.from(matrix))
     });
+    let halves = columns.count << a.pair();
     // After the last column it is taken again.
     let of_columns: [u32; TILES[1]] = core::array::from_fn(|n| {
-        let column = a.input(columns.first + (8 * n as u32 + g).min(columns.count - 1));
+        let column = a.half_input((8 * n as u32 + g).min(halves - 1), |i| columns.first + i);
         column * len(a.cols) as u32 + t as u32
     });
     let (runs, warp) = (Runs::of(&record), uniform_warp());
@@ -119,7 +120,7 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
                     let now = group + i as u32;
                     // SAFETY: the run has the group, which was loaded therefore.
                     let of_group = loaded[i].assume_init_ref();
-                    add_group(&mut sums, of_group, &record, (a.x, &of_columns), now, columns.count);
+                    add_group(&mut sums, of_group, &record, (a.x, &of_columns), now, halves);
                     // Into the same registers, while the other one is multiplied.
                     load(&mut loaded[i], now + AT_ONCE as u32);
                 }
@@ -127,23 +128,39 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
             group += AT_ONCE as u32;
         }
     }
-    store(&sums, memory.from(warp * COLUMNS * FEW_STRIDE), columns.count);
+    store(&sums, memory.from(warp * COLUMNS * FEW_STRIDE), halves);
     sync::block();
     let mut column = warp;
     while column < columns.count as usize {
-        let of_column = memory.from(column * FEW_STRIDE);
+        let of_column = memory.from((column << a.pair()) * FEW_STRIDE);
         let column_of_all = columns.first + column as u32;
         let place = Place { thread: lane() as u32, block: block::idx_x(), column: column_of_all };
         let (outputs, root) = (BLOCK_ROWS >> a.epilogue.shift(), a.root(column_of_all as usize));
         a.finish_with::<true>(place, BLOCK_ROWS, outputs, (root, column_of_all), |row| {
-            let mut sum = 0.0;
-            for class in 0..CLASSES as usize {
-                sum += of_column.get(class * COLUMNS * FEW_STRIDE + row as usize);
+            // Of two the second comes first; a loop rather than the same code twice.
+            let (mut sum, mut left) = (0.0, a.pair());
+            loop {
+                let of_half = of_classes(of_column.from(left as usize * FEW_STRIDE), row);
+                sum = super::of_pair([super::whole::<F>(of_half), sum]);
+                if left == 0 {
+                    return sum;
+                }
+                left = again(left) - 1;
             }
-            super::whole::<F>(sum)
         });
         column += CLASSES as usize;
     }
+}
+
+/// The sum of all runs of a row, of the column that `of_column` begins with.
+#[inline(always)]
+unsafe fn of_classes(of_column: Shared<f32>, row: u32) -> f32 {
+    let mut sum = 0.0;
+    for class in 0..CLASSES as usize {
+        // SAFETY: the caller's promise: all warps have stored theirs.
+        sum += unsafe { of_column.get(class * COLUMNS * FEW_STRIDE + row as usize) };
+    }
+    sum
 }
 
 /// Sums of a warp's run, as `[column][row]`.

@@ -8,6 +8,7 @@ use super::{
         tensor::{
             COLUMNS, ROWS,
             outputs::{self, Block, finish},
+            staging::STRIDE,
             tiles::{Outputs, Part, TILES, add_class},
         },
     },
@@ -18,7 +19,7 @@ use crate::format::{
     halves::Halves,
     record::{InMemory, Record},
 };
-use crate::load::lane;
+use crate::load::{dynamic_bytes, lane};
 use warpsmith_device::{pipeline, prelude::*, shared::Shared, static_for};
 
 /// Rows that a thread takes weights apart of, each of its lane's unit: two that a lane multiplies at once, eight apart.
@@ -56,7 +57,7 @@ struct Stager {
 }
 
 impl Stager {
-    /// Of a block that has these columns, of `most`.
+    /// Of a block that has these columns of outputs, and up to `most` of f16.
     #[inline(always)]
     unsafe fn of(a: &Args, record: Record, columns: OfBlock, most: u32, memory: Shared<U32x4>) -> Stager {
         let thread = thread::idx_x();
@@ -68,7 +69,7 @@ impl Stager {
                 InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize))
             });
             let columns = core::array::from_fn(|i| {
-                let column = a.input(columns.column(thread / HALF as u32 + (COPIED * i) as u32));
+                let column = a.half_input(thread / HALF as u32 + (COPIED * i) as u32, |i| columns.column(i));
                 column * len(a.cols) as u32 + thread % HALF as u32
             });
             Stager { record, rows, x: a.x, columns, copies: most as usize / COPIED, memory }
@@ -200,15 +201,15 @@ impl Places {
 /// A block's outputs, by way of shared memory.
 #[device]
 pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
-    let block_columns = if shared::dynamic_bytes() > 16 * super::large_shared(COLUMNS) { 2 * COLUMNS } else { COLUMNS };
     let record = F::record(a.cols as usize, a.block_units);
     a.begin(THREADS / ROWS, record.vectors as u32);
     a.wait();
-    let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns);
+    let block_columns = block_columns();
+    let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns >> a.pair());
     if of_block.count == 0 {
         return;
     }
-    let columns = of_block.count as usize;
+    let columns = (of_block.count << a.pair()) as usize;
     let stager = Stager::of(&a, record, of_block, block_columns, memory);
     let part = Part::of(columns, block_columns);
     let places = Places::of(memory, &part, block_columns);
@@ -224,8 +225,37 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
             total[m][n] = total[m][n].map(super::whole::<F>);
         });
     });
-    finish(&a, memory.cast(), Block::large(block_columns), |to, columns, half| {
-        outputs::store(&total, to, &Part::of(columns, block_columns), half);
+    finish(&a, memory.cast(), Block::large(self::block_columns() >> a.pair()), |to, columns, half| {
+        let part = Part::of(columns << a.pair(), self::block_columns());
+        if a.pair() == 0 {
+            outputs::store(&total, to, &part, half);
+        } else {
+            store_pairs(&total, to, &part);
+        }
+    });
+}
+
+/// Columns of f16 of a block, by its shared memory.
+#[inline(always)]
+fn block_columns() -> u32 {
+    if dynamic_bytes() as usize > 16 * super::large_shared(COLUMNS) { 2 * COLUMNS } else { COLUMNS }
+}
+
+/// Outputs of all columns as `[column][row]`: of two columns of f16 side by side, which a lane has both of.
+#[inline(always)]
+unsafe fn store_pairs(total: &Outputs, to: Shared<f32>, part: &Part) {
+    static_for!(m in 0..TILES[0] => {
+        if m < TILES[0] / 2 || part.whole {
+            static_for!(n in 0..TILES[1] => {
+                for i in 0..2 {
+                    let row = part.first_row + 16 * m + lane() / 4 + 8 * i;
+                    let column = part.first_column / 2 + 4 * n + lane() % 4;
+                    let [first, rest] = [total[m][n][2 * i], total[m][n][2 * i + 1]];
+                    // SAFETY: the caller's promise: nobody reads it before a barrier.
+                    unsafe { to.set(column * STRIDE + row, super::of_pair([first, rest])) };
+                }
+            });
+        }
     });
 }
 
