@@ -94,7 +94,7 @@ macro_rules! formats {
             }
             Q1_0 {
                 embed { embed_q1_0 EmbedQ10 EMBED_Q1_0 }
-                product { 3: gemv_q1_0 GemvQ10 GEMV_Q1_0, gemm_q1_0 GemmQ10 GEMM_Q1_0 }
+                product { 4: gemv_q1_0 GemvQ10 GEMV_Q1_0, gemm_q1_0 GemmQ10 GEMM_Q1_0 }
                 quantized { PlanesI8: 4, gemv_q1_0_i8 GemvQ10I8 GEMV_Q1_0_I8; PlanesI16: 4, gemv_q1_0_i16 GemvQ10I16 GEMV_Q1_0_I16; F16: 1, gemv_q1_0_f16 GemvQ10F16 GEMV_Q1_0_F16; }
                 tensor { PlanesI8: gemm_q1_0_i8 GemmQ10I8 GEMM_Q1_0_I8; PlanesI16: gemm_q1_0_i16 GemmQ10I16 GEMM_Q1_0_I16; F16: gemm_q1_0_f16 GemmQ10F16 GEMM_Q1_0_F16; }
                 budget { family "Q1_0" Q1_0, 1: Some(Int8) = 0.55, Some(Int16) = 1.05; }
@@ -105,7 +105,7 @@ macro_rules! formats {
             }
             Q2_0 {
                 embed { embed_q2_0 EmbedQ20 EMBED_Q2_0 }
-                product { 3: gemv_q2_0 GemvQ20 GEMV_Q2_0, gemm_q2_0 GemmQ20 GEMM_Q2_0 }
+                product { 4: gemv_q2_0 GemvQ20 GEMV_Q2_0, gemm_q2_0 GemmQ20 GEMM_Q2_0 }
                 quantized { PlanesQ2I8: 4, gemv_q2_0_i8 GemvQ20I8 GEMV_Q2_0_I8; PlanesQ2I16: 4, gemv_q2_0_i16 GemvQ20I16 GEMV_Q2_0_I16; F16: 1, gemv_q2_0_f16 GemvQ20F16 GEMV_Q2_0_F16; }
                 tensor { PlanesQ2I8: gemm_q2_0_i8 GemmQ20I8 GEMM_Q2_0_I8; PlanesQ2I16: gemm_q2_0_i16 GemmQ20I16 GEMM_Q2_0_I16; F16: gemm_q2_0_f16 GemmQ20F16 GEMM_Q2_0_F16; }
                 budget { family "TQ2/Q2" TQ2_0_G128, 2: Some(Int16) = 1.0; }
