@@ -1,6 +1,6 @@
 //! A gated delta net with the heads of Qwen3.5 27B, by tokens of one sequence.
 
-use gpu_kernels::delta::{DeltaRule, LayerVectors, Net, Reference, Run as Columns};
+use gpu_kernels::delta::{DeltaChunks, DeltaNorm, DeltaRule, LayerVectors, Net, Reference, Run as Columns};
 use gpu_kernels::gemv::quant_format::NONE;
 use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work};
 use warpsmith_device::{DeviceSlice, Launcher};
@@ -8,7 +8,41 @@ use warpsmith_host::Stream;
 
 const NET: Net = Net { layer: 0, key_heads: 16, value_heads: 48, dim: 128, eps: 1e-6, together: 1 };
 
-fn rule(stream: &Stream, tokens: usize) -> Result<Run, Failed> {
+type Floats = DeviceSlice<f32>;
+
+/// The two launches of prompts in chunks; columns lie as [`rule`] has them.
+fn in_chunks<L: Launcher>(
+    on: &mut L,
+    (mixed, projected, runs): (&Floats, &Floats, &DeviceSlice<Columns>),
+    (a, dt, norm): (&Floats, &Floats, &Floats),
+    y: &mut Floats,
+    columns: u32,
+) -> Result<(), L::Error> {
+    let (net, mixed_stride, y_stride) = (NET, NET.channels() as u32, NET.values() as u32);
+    let stride = NET.projected().next_multiple_of(4) as u32;
+    let chunks =
+        DeltaChunks { mixed, projected, a, dt, runs, y: &mut *y, columns, mixed_stride, stride, y_stride, net };
+    // SAFETY: the states live as long as the launches of this benchmark, and with them the graph; they are its alone.
+    unsafe { on.launch_unchecked(chunks) }?;
+    let normed = DeltaNorm {
+        projected,
+        norm,
+        runs,
+        y,
+        quantized: DeviceSlice::empty_mut(),
+        group_counters: DeviceSlice::empty_mut(),
+        columns,
+        stride,
+        y_stride,
+        quant_format: NONE,
+        net,
+    };
+    // SAFETY: as above.
+    unsafe { on.launch_unchecked(normed) }
+}
+
+/// The rule of so many tokens, one by one or in chunks.
+fn rule(stream: &Stream, tokens: usize, chunks: bool) -> Result<Run, Failed> {
     let (channels, values, heads) = (NET.channels(), NET.values(), NET.value_heads as usize);
     let stride = NET.projected().next_multiple_of(4);
     let (mixed, projected) = (Noise(1).floats(tokens * channels), Noise(2).floats(tokens * stride));
@@ -17,8 +51,8 @@ fn rule(stream: &Stream, tokens: usize) -> Result<Run, Failed> {
     let (dt, norm) = (Noise(5).floats(heads), Noise(6).floats(NET.dim as usize));
     let states = (stream.upload(&before)?, stream.zeros::<f32>(before.len())?);
     let last = tokens as u32 - 1;
-    let run =
-        Columns { from: states.0.address(), to: states.1.address(), first: 0, count: tokens as u32, last, flags: 0 };
+    let flags = if chunks { Columns::from_position(0) } else { 0 };
+    let run = Columns { from: states.0.address(), to: states.1.address(), first: 0, count: tokens as u32, last, flags };
     let given = (stream.upload(&mixed)?, stream.upload(&projected)?, stream.upload(&[run])?);
     let weights = (stream.upload(&a)?, stream.upload(&dt)?, stream.upload(&norm)?);
     let y = stream.zeros::<f32>(tokens * values)?;
@@ -35,6 +69,9 @@ fn rule(stream: &Stream, tokens: usize) -> Result<Run, Failed> {
         // The states are known by address alone, and have to live.
         (given, weights, y, states),
         move |((mixed, projected, runs), (a, dt, norm), y, _), on, _| {
+            if chunks {
+                return in_chunks(on, (mixed, projected, runs), (a, dt, norm), y, tokens as u32);
+            }
             let launch = DeltaRule {
                 mixed,
                 projected,
@@ -60,18 +97,22 @@ fn rule(stream: &Stream, tokens: usize) -> Result<Run, Failed> {
     ))
 }
 
-/// The rule of a step, and of prompts.
+/// The rule of a step, and of prompts, one by one and in chunks.
 pub fn rules(bench: &Bench) {
     let tokens: &[usize] = if bench.counts() { &[1, 16] } else { &[1, 16, 512] };
     for &tokens in tokens {
         let state = (NET.values() * NET.dim as usize) as u64;
         let id = format!("delta/16k48v-d128-t{tokens}");
+        let work = Work { elements: state * tokens as u64, floor_bytes: 8 * state };
+        // One token is no prompt.
+        let ways: &[bool] = if tokens > 1 { &[false, true] } else { &[false] };
+        let names = ways.iter().map(|chunks| if *chunks { "delta_chunks" } else { "delta_rule" });
         bench.measure(&Group {
             key: id.clone(),
             id,
-            variants: vec![("delta_rule".to_owned(), Work { elements: state * tokens as u64, floor_bytes: 8 * state })],
+            variants: names.map(|name| (name.to_owned(), work)).collect(),
             rows: None,
-            setup: Box::new(move |bench, _| Ok(vec![rule(&bench.stream, tokens)?])),
+            setup: Box::new(move |bench, _| ways.iter().map(|chunks| rule(&bench.stream, tokens, *chunks)).collect()),
         });
     }
 }

@@ -160,6 +160,8 @@ operations! {
     DeltaConv = delta::cases::Convolutions;
     /// The gated delta rule and the norm behind it.
     DeltaRule = delta::cases::Rules;
+    /// The gated delta rule in chunks, and the norm behind it.
+    DeltaChunks = delta::cases::Chunks;
     /// Gates of attention's results.
     GateHeads = delta::cases::Gates;
     /// Layers of a decoding step in one launch, beside the five launches a layer that it replaces.

@@ -1,5 +1,9 @@
 //! The cases of these kernels: several sequences in a step, some of which begin, with columns of no sequence among theirs.
 
+mod chunks;
+
+pub use chunks::Chunks;
+
 use super::{DeltaConv, DeltaRule, FRESH, GateHeads, KERNEL, LayerVectors, Net, Reference, Run, gate};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, close, same, why};
 use crate::gemv::OutputQuantization;
@@ -154,11 +158,16 @@ impl Step {
         self.projected[c * self.stride..][..self.net.projected()].iter().map(|v| f64::from(*v)).collect()
     }
 
-    /// States on the device, before and after, and the runs: those of the sequences, one of nobody, and one that is nothing.
+    /// States on the device, before and after, and the runs: those of the sequences, with flags of their own, one of nobody, and one that is
+    /// nothing.
     #[expect(clippy::type_complexity, reason = "two lists of buffers and one of runs")]
-    fn upload<B: Bench>(&self, bench: &mut B) -> Result<(Vec<[B::Buffer<f32>; 2]>, B::Buffer<Run>), Failure> {
+    fn upload<B: Bench>(
+        &self,
+        bench: &mut B,
+        flags: impl Fn(usize) -> u32,
+    ) -> Result<(Vec<[B::Buffer<f32>; 2]>, B::Buffer<Run>), Failure> {
         let (mut states, mut runs) = (Vec::new(), Vec::new());
-        for (before, (places, fresh)) in self.before.iter().zip(&self.runs) {
+        for (s, (before, (places, fresh))) in self.before.iter().zip(&self.runs).enumerate() {
             let from = bench.upload(before)?;
             let to = bench.upload(&vec![UNTOUCHED; before.len()])?;
             let last = places.last().copied().unwrap_or_default() as u32;
@@ -169,7 +178,7 @@ impl Step {
                 first: places[0] as u32,
                 count: places.len() as u32,
                 last,
-                flags: if *fresh { FRESH } else { 0 },
+                flags: flags(s) | if *fresh { FRESH } else { 0 },
             });
             states.push([from, to]);
         }
@@ -186,13 +195,14 @@ impl Step {
         s: usize,
         [from, to]: &[B::Buffer<f32>; 2],
         (own, want): (std::ops::Range<usize>, &[f64]),
+        bound: f64,
     ) -> Outcome {
         same(&bench.read(from)?, &self.before[s])?;
         let after = bench.read(to)?;
         if let Some(i) = (0..after.len()).find(|i| !own.contains(i) && after[*i] != UNTOUCHED) {
             return Err(Failure::Wrong(format!("sequence {s}: element {i} of its states was written")));
         }
-        close(&after[own], want, |_| 3e-6).map_err(|e| Failure::Wrong(format!("states of sequence {s}: {e}")))
+        close(&after[own], want, |_| bound).map_err(|e| Failure::Wrong(format!("states of sequence {s}: {e}")))
     }
 }
 
@@ -221,7 +231,7 @@ impl Plain for Convolutions {
 
     fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         let step = Step::new(shape, rng)?;
-        let (states, runs) = step.upload(bench)?;
+        let (states, runs) = step.upload(bench, |_| 0)?;
         let y_stride = step.net.channels() + 4;
         let (x, weight) = (bench.upload(&step.projected)?, bench.upload(&step.conv)?);
         let mut y = bench.upload(&vec![UNTOUCHED; step.columns * y_stride])?;
@@ -246,7 +256,7 @@ impl Plain for Convolutions {
                     .map_err(|e| Failure::Wrong(format!("column {c}: {e}")))?;
             }
             let own = step.layer().start..step.layer().start + step.net.inputs();
-            step.compare_states(bench, s, &states[s], (own, &reference.inputs))?;
+            step.compare_states(bench, s, &states[s], (own, &reference.inputs), 3e-6)?;
         }
         let nobody = &y[step.nobody * y_stride..][..2 * y_stride];
         same(nobody, &vec![UNTOUCHED; nobody.len()])
@@ -270,7 +280,7 @@ impl Plain for Rules {
     fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
         let step = Step::new(shape, rng)?;
         let (net, values) = (step.net, step.net.values());
-        let (states, runs) = step.upload(bench)?;
+        let (states, runs) = step.upload(bench, |_| 0)?;
         let (mixed_stride, y_stride) = (net.channels() + 4, values + 8);
         let mut mixed = vec![f32::NAN; step.columns * mixed_stride];
         for &c in step.runs.iter().flat_map(|(places, _)| places) {
@@ -315,7 +325,7 @@ impl Plain for Rules {
                     .map_err(|e| Failure::Wrong(format!("column {c}: {e}")))?;
             }
             let own = step.layer().start + net.inputs()..step.layer().end;
-            step.compare_states(bench, s, &states[s], (own, &reference.states))?;
+            step.compare_states(bench, s, &states[s], (own, &reference.states), 3e-6)?;
         }
         for column in y[step.nobody * y_stride..].chunks_exact(y_stride).take(2) {
             if column[..values].iter().any(|v| !v.is_nan()) || column[values..].iter().any(|v| *v != UNTOUCHED) {

@@ -25,6 +25,28 @@ pub unsafe fn store(to: DeviceAddress, i: usize, v: f32) {
     }
 }
 
+/// Elements `i` and `i + 1`, 8 bytes.
+#[inline(always)]
+pub unsafe fn load2(from: DeviceAddress, i: usize) -> [f32; 2] {
+    let (a, b): (f32, f32);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ld.global.v2.b32 {{{0},{1}}}, [{2}];", lateout(reg32) a, lateout(reg32) b,
+            in(reg64) from.raw() + 4 * i as u64, options(readonly, nostack, preserves_flags));
+    }
+    [a, b]
+}
+
+/// Writes elements `i` and `i + 1`.
+#[inline(always)]
+pub unsafe fn store2(to: DeviceAddress, i: usize, [a, b]: [f32; 2]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("st.global.v2.b32 [{0}], {{{1},{2}}};", in(reg64) to.raw() + 4 * i as u64, in(reg32) a, in(reg32) b,
+            options(nostack, preserves_flags));
+    }
+}
+
 /// Elements `i` to `i + 3`, 16 bytes.
 #[inline(always)]
 pub unsafe fn load4(from: DeviceAddress, i: usize) -> [f32; 4] {

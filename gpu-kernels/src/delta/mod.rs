@@ -9,16 +9,20 @@
 //!
 //! `q`, `k` and `v` come out of a causal convolution over the last [`KERNEL`] tokens, channel by channel, and SiLU ([`conv`]); `q` and
 //! `k` are then divided by their length, which counts as `eps` at least, as ggml has it. What follows is a norm of each head times a
-//! gate: `o / sqrt(mean o^2 + eps) * w * silu(z)`. Everything behind the convolution is one launch ([`rule`]). There are as many heads of
+//! gate: `o / sqrt(mean o^2 + eps) * w * silu(z)`. Everything behind the convolution is one launch ([`rule`]), and for long prompts whose
+//! bits may be their own two more, on tensor cores ([`chunk`], [`norm`]). There are as many heads of
 //! values as of states, and fewer of queries and keys: head `h` has key head `h / together mod key_heads`. [`gate`] is for the layers of full
 //! attention between such nets. Sources: Yang, Kautz and Hatamizadeh, arXiv 2412.06464; the convolution and the gates as in Qwen3-Next.
 //!
 //! A step's columns are tokens of several sequences: a [`Run`] says which are of one, one behind the other, and where its states are before
 //! them and shall be after them. Those are two places, so that a step that fails, or whose tokens turn out wrong, has changed nothing.
-//! A column's results depend on nothing but its sequence: not on the columns beside it, nor on how its sequence is cut into runs.
+//! A column's results depend on nothing but its sequence: not on the columns beside it, nor on how its sequence is cut into runs, unless it is
+//! in chunks.
 
+pub mod chunk;
 pub mod conv;
 pub mod gate;
+pub mod norm;
 pub mod rule;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -27,7 +31,7 @@ pub mod cases;
 mod memory;
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use {conv::DeltaConv, gate::GateHeads, rule::DeltaRule};
+pub use {chunk::DeltaChunks, conv::DeltaConv, gate::GateHeads, norm::DeltaNorm, rule::DeltaRule};
 
 use warpsmith_device::prelude::*;
 
@@ -38,6 +42,8 @@ pub const DIMS: [u32; 4] = [32, 64, 96, 128];
 
 /// Flag of a run: nothing came before it, so its states are zeros, and `from` is not read.
 pub const FRESH: u32 = 1;
+/// Flag of a run: its columns are taken by [`chunk`] and [`norm`], and not by [`rule`].
+pub const CHUNKS: u32 = 2;
 
 /// Columns of one sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Element)]
@@ -53,13 +59,30 @@ pub struct Run {
     pub count: u32,
     /// The last column; not read where there is one alone.
     pub last: u32,
-    /// [`FRESH`].
+    /// [`FRESH`], [`CHUNKS`], and how many tokens of a chunk lie before the first column ([`Run::from_position`]).
     pub flags: u32,
 }
+
+/// Where in the flags of a run those tokens are.
+const OFFSET: u32 = 8;
 
 const _: () = assert!(size_of::<Run>() == 32 && align_of::<Run>() == 8);
 
 impl Run {
+    /// The flags of a run in chunks whose first column is at a position of its sequence.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_position(position: u32) -> u32 {
+        CHUNKS | position % chunk::CHUNK << OFFSET
+    }
+
+    /// Tokens of a chunk that lie before the first column.
+    #[inline(always)]
+    #[must_use]
+    pub const fn offset(&self) -> u32 {
+        (self.flags >> OFFSET) % chunk::CHUNK
+    }
+
     /// The column of token `i`.
     #[inline(always)]
     pub const fn column(&self, i: u32) -> usize {

@@ -6,7 +6,7 @@
 //! | `projected` | f32, column `n` from `n * stride` on: behind [`channels`](Net::channels) elements that are not read, `z` `[value_heads, dim]`, `b` `[value_heads]`, `alpha` `[value_heads]` |
 //! | `a`, `dt` | f32 `[value_heads]` |
 //! | `norm` | f32 `[dim]` |
-//! | `runs` | a [`Run`] for each sequence |
+//! | `runs` | a [`Run`] for each sequence; those in chunks are passed over, and their columns not written |
 //! | `y` | f32, column `n` from `n * y_stride` on: `[value_heads, dim]`; NaN in columns of no sequence |
 //! | `quant_format`, `quantized`, `group_counters` | `y` as [quantized activations](crate::gemv::quant_format), if they are asked for |
 //! | `columns` | columns of the step: those of all runs are below |
@@ -18,12 +18,9 @@
 //! order that depends on `dim` alone. Per token the state is off by `3e-7 dim` of the largest of `|S|` and `|v|` at most, and less than that is
 //! handed on, as the state decays. A NaN of a column stays in its sequence.
 //!
-//! Tokens of a prompt pass one after the other. The chunked form (Yang, Kautz and Hatamizadeh, arXiv 2412.06464, section 3.3: the products of a chunk's
-//! keys in a triangular system, and the state once a chunk) forms the same sums in another order, so that a sequence would have other bits
-//! than from steps, and others again where chunks begin elsewhere: at the cut of a prompt, beside other sequences, behind a wrong guess.
-//! Chunks at fixed positions would have every step compute its chunk again from the beginning, of up to 64 tokens whose
-//! queries, keys, values and gates each sequence would keep beside its states. In f32 it is no fewer multiplications for heads of 128
-//! elements, and tensor cores would round queries and keys to fewer bits than the state is held to.
+//! Tokens of a prompt pass one after the other here, so that a sequence has the bits that it has from steps, wherever it is cut. Runs with
+//! [`CHUNKS`](super::CHUNKS) are passed over: [`chunk`](super::chunk) takes 16 of their tokens at a time, with the same sums in another order.
+//! So it has other bits than steps, and others again where chunks begin elsewhere, which only prompts whose bits may be their own can have.
 
 use super::{Net, Run};
 use warpsmith_device::prelude::*;
@@ -73,6 +70,9 @@ pub unsafe fn delta_rule(
     let head = block::idx_x() as usize;
     let key_head = net.key_head(head as u32) as usize;
     let run = runs.buffer().at(block::idx_y() as usize);
+    if run.flags & super::CHUNKS != 0 {
+        return;
+    }
     let quantizer = OutputQuantizer::asked(quant_format, quantized, group_counters);
     let dim = net.dim as usize;
     let (part, first_row) = (lane() % 8, 4 * warp_index() + lane() / 8);
@@ -89,7 +89,7 @@ pub unsafe fn delta_rule(
             });
         });
     }
-    let weights = Weights { a: a.at(head), dt: dt.at(head), norm };
+    let weights = Weights { a: a.at(head), dt: dt.at(head) };
     let read = |t: u32| unsafe {
         let column = run.column(t);
         let x = mixed.buffer().from(column * mixed_stride as usize);
@@ -121,7 +121,13 @@ pub unsafe fn delta_rule(
             let to = y.from(column * y_stride as usize + head * dim);
             let z = projected.buffer().from(column * stride as usize + net.channels() + head * dim);
             if of_sequence {
-                gated_norm(results.from(warp_index() * MAX_DIM), (z, to), &net, &weights);
+                let mut own = [0.0f32; 4];
+                static_for!(j in 0..4 => {
+                    if 32 * j < dim {
+                        own[j] = results.get(warp_index() * MAX_DIM + 32 * j + lane());
+                    }
+                });
+                gated_norm(own, (z, to), &net, norm);
             } else {
                 let mut row = lane();
                 while row < dim {
@@ -135,7 +141,8 @@ pub unsafe fn delta_rule(
             let mut i = t;
             while i < end {
                 let column = run.column(i);
-                quantize(quantizer, y.from(column * y_stride as usize), column, &net, head);
+                let of_warp = (head, warp_index() as u32, THREADS / 32);
+                quantize(quantizer, y.from(column * y_stride as usize), column, &net, of_warp);
                 i += 1;
             }
         }
@@ -153,10 +160,12 @@ pub unsafe fn delta_rule(
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use super::memory::{load4, store4};
+use super::{
+    memory::{load4, store4},
+    norm::{gated_norm, quantize},
+};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{
-    elementwise::silu,
     gemv::quantizer::OutputQuantizer,
     load::{lane, warp_index},
 };
@@ -169,7 +178,6 @@ use warpsmith_device::{static_for, warp::reduce_group};
 struct Weights {
     a: f32,
     dt: f32,
-    norm: In<f32>,
 }
 
 /// The part of a lane of some rows of a state.
@@ -262,44 +270,6 @@ unsafe fn token(state: &mut State, now: &Inputs, net: &Net, weights: &Weights) -
     results
 }
 
-/// The norm of a head's results and its gate, into the column.
-///
-/// All threads of the warp make this call.
-#[device]
-unsafe fn gated_norm(o: Shared<f32>, (z, to): (In<f32>, InOut<f32>), net: &Net, weights: &Weights) {
-    let dim = net.dim as usize;
-    let (mut own, mut squares) = ([0.0f32; 4], 0.0f32);
-    static_for!(j in 0..4 => {
-        if 32 * j < dim {
-            own[j] = o.get(32 * j + lane());
-        }
-        squares = math::fma(own[j], own[j], squares);
-    });
-    let factor = 1.0 / math::sqrt(warp::sum_f32(squares) / net.dim as f32 + net.eps);
-    static_for!(j in 0..4 => {
-        if 32 * j < dim {
-            let row = 32 * j + lane();
-            to.set(row, own[j] * factor * weights.norm.at(row) * silu(z.at(row)));
-        }
-    });
-}
-
-/// Brings the results of the block's head to be quantized, a group a warp.
-///
-/// All threads of the block make this call, behind a barrier.
-#[device]
-unsafe fn quantize(quantizer: OutputQuantizer, y: InOut<f32>, column: usize, net: &Net, head: usize) {
-    let (from, to) = (head as u32 * net.dim, (head as u32 + 1) * net.dim);
-    let size = quantizer.group();
-    let mut group = from / size + warp_index() as u32;
-    while group * size < to {
-        let first = if group * size < from { from } else { group * size };
-        let end = if (group + 1) * size < to { (group + 1) * size } else { to };
-        quantizer.bring::<true>(y.into(), column, net.values() as u32, first, end - first);
-        group += THREADS / 32;
-    }
-}
-
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
 fn dot(a: [f32; 4], b: [f32; 4], sum: f32) -> f32 {
@@ -316,7 +286,7 @@ fn longer(length: f32, least: f32) -> f32 {
 /// `ln(1 + e^x)`; from 20 on that is `x` in f32.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
-fn softplus(x: f32) -> f32 {
+pub(super) fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { math::ln(1.0 + math::exp(x)) }
 }
 

@@ -63,7 +63,7 @@ tests! {
     prompts: Subject::AttentionPrefill(_),
     exact_prompts: Subject::AttentionPrompt(_),
     experts: Subject::Route | Subject::GroupExperts | Subject::CombineExperts,
-    delta_nets: Subject::DeltaConv | Subject::DeltaRule | Subject::GateHeads,
+    delta_nets: Subject::DeltaConv | Subject::DeltaRule | Subject::DeltaChunks | Subject::GateHeads,
     collectives: Subject::Collective | Subject::Exchange,
     layers: Subject::Layers { .. },
     sampling: Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty | Subject::Sample,
