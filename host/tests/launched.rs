@@ -117,7 +117,9 @@ fn every_kernel_is_launched_by_a_decoder_or_says_what_it_is_there_for() {
 
     // A delta net, and a layer whose attention has gates.
     let hybrid = Synthetic { architecture: "qwen35", formats: vec![Format::F16], ..Default::default() };
-    all.extend(launched(&load(&hybrid.file()), KvType::F16, DecoderOptions::default()));
+    let hybrid = load(&hybrid.file());
+    all.extend(launched(&hybrid, KvType::F16, DecoderOptions::default()));
+    all.extend(launched(&hybrid, KvType::F32, DecoderOptions { fast_prefill: true, ..Default::default() }));
 
     // Layer norms.
     let layer_normed = Synthetic { architecture: "starcoder2", formats: vec![Format::F16], ..Default::default() };

@@ -140,7 +140,7 @@ pub struct ProjectionArgs {
     /// Tokens of a prompt that the step takes, the last of them at that position.
     #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "persistent")]
     pub prompt: Option<usize>,
-    /// Attend to the prompt by the kernel that rounds queries and weights to f16.
+    /// Attend to the prompt by the kernel that rounds queries and weights to f16, and have delta nets take it in chunks.
     #[arg(long, requires = "prompt")]
     pub fast_prefill: bool,
     /// How a step is done.
@@ -213,7 +213,7 @@ pub struct EngineArgs {
     #[command(flatten)]
     pub step: StepArgs,
     /// Let prompts attend with queries and weights rounded to f16, where the device has tensor cores and the cache allows that:
-    /// faster, and no longer the bits that feeding token by token gives.
+    /// faster, and no longer the bits that feeding token by token gives. Delta nets take prompts in chunks.
     #[arg(long)]
     pub fast_prefill: bool,
     /// Context length: positions that the KV cache holds [default: what `run` needs, 4096 for `chat`, at most the model's]

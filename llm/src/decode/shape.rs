@@ -23,6 +23,8 @@ pub(super) struct Shape {
     pub steps: usize,
     /// Where sequences have states: so many runs of columns that may be of one; 0: as many as columns that are of one each, or two.
     pub runs: usize,
+    /// Some of these runs are prompts that delta nets take in chunks, by two launches more.
+    pub chunks: bool,
     /// Caches may be in pages, for which there are no launches of several layers.
     pub pages: bool,
     /// A column may draw its token, which takes two launches more than the best token.
@@ -39,6 +41,7 @@ impl Shape {
         tiles: 0,
         steps: 0,
         runs: 0,
+        chunks: false,
         pages: false,
         draws: false,
     };
@@ -69,6 +72,12 @@ impl Shape {
     #[must_use]
     pub fn of_sequences(self, sequences: usize) -> Shape {
         Shape { runs: (sequences + 1).next_power_of_two(), ..self }
+    }
+
+    /// The shape with or without prompts in chunks.
+    #[must_use]
+    pub fn in_chunks(self, chunks: bool) -> Shape {
+        Shape { chunks, ..self }
     }
 
     /// Runs of columns of one sequence.

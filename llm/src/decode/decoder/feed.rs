@@ -1,6 +1,7 @@
 //! Tokens that are appended: to several sequences in a step, or the prompt of one.
 
 use super::lane::Run;
+use super::runs::Fed;
 use super::{Decoder, Part, Predict};
 use crate::decode::DecodeError;
 use crate::decode::routes::Routes;
@@ -145,13 +146,16 @@ impl Decoder {
             });
             let shape = Shape::prompt(part.len(), kv, before + part.len() == tokens.len(), each.is_some());
             let shape = shape.tiled(self.tiles_of(kv, std::iter::once(part.len())), false);
+            let shape = shape.in_chunks(part.len() >= self.least_in_chunks());
             let planned = self.planned(shape);
             self.samplers.clear();
             self.samplers.set(0, parameters);
             self.samplers.write(&self.lead.stream)?;
             let run = Run::of(planned.0, part.len(), shape.logits, (sequence.len() + before) as u32);
             self.stage_columns(planned.0, &columns, shape.logits, &[run])?;
-            self.stage_runs(planned.0, std::iter::once((&mut *sequence, part.len(), shape.logits)))?;
+            let chunks = shape.chunks.then_some(sequence.len() + before);
+            let fed = Fed { count: part.len(), predicted: shape.logits, chunks };
+            self.stage_runs(planned.0, std::iter::once((&mut *sequence, fed)))?;
             // SAFETY: as in `try_mixed`; `sequence` is borrowed until the prompt has been computed.
             unsafe { self.launch(planned) }?;
             // No device gets so far ahead that the host waits for its queue while it waits for another.
@@ -211,7 +215,7 @@ impl Decoder {
         let shape = self.drawing(shape);
         let columns = self.by_rank(|rank| vec![sequence.column(rank, token, 0)]);
         self.stage_columns(shape, &columns, 1, &[])?;
-        self.stage_runs(shape, std::iter::once((&mut *sequence, 1, 1)))?;
+        self.stage_runs(shape, std::iter::once((&mut *sequence, Fed::TOKEN)))?;
         let layers = self.model.config().layers;
         self.under_way = true;
         let mut steps: Vec<_> = self.steps(shape).map(|(step, stream)| (step, stream, Counted::new(stream))).collect();

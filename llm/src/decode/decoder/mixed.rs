@@ -1,6 +1,7 @@
 //! Steps of any mix: parts of prompts, tokens of sequences that decode, and drafts to verify, side by side.
 
 use super::lane::Run;
+use super::runs::Fed;
 use super::{Decoder, DecoderOptions};
 use crate::decode::listing::ListedLaunch;
 use crate::decode::pool::Recipe;
@@ -8,10 +9,14 @@ use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
 use crate::decode::{DecodeError, KvType};
 use gpu_kernels::attention::{prefill, prompt};
+use gpu_kernels::delta::chunk;
 
 /// Tokens of a step's prompts, on average, from which on they attend in tiles by the kernel with the bits of single steps: fewer keep
 /// too few multiprocessors busy with what is then done one position after the other.
 const TILED: usize = 32;
+
+/// Tokens of a prompt in a step from which on delta nets take it in chunks, where they may: two chunks.
+const CHUNKED: usize = 2 * chunk::CHUNK as usize;
 
 /// Which of its tokens a part is predicted from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -49,6 +54,11 @@ impl Part<'_> {
     /// Whether its tokens may attend as those of prompts do: none is a step of its own.
     fn is_prompt(&self) -> bool {
         self.predicted() < self.tokens.len()
+    }
+
+    /// Whether delta nets take them in chunks, of at least so many tokens.
+    fn in_chunks(&self, least: usize) -> bool {
+        self.is_prompt() && self.tokens.len() >= least
     }
 }
 
@@ -110,6 +120,12 @@ impl Decoder {
         let many = tokens >= TILED * prompts.clone().count();
         let exact = || many && prompt::on_tensor_cores(kv, c.head_dim as u32, self.model.device().sm());
         if self.options.fast_prefill || exact() { prompts.map(|n| n.div_ceil(rows)).sum() } else { 0 }
+    }
+
+    /// Tokens of a prompt in a step from which on delta nets take it in chunks. What a prompt gets depends on its own tokens alone.
+    pub(super) fn least_in_chunks(&self) -> usize {
+        let possible = self.options.fast_prefill && chunk::on_tensor_cores(self.model.device().sm());
+        if possible && self.lead.runs.is_some() { CHUNKED } else { usize::MAX }
     }
 
     /// Appends tokens of any number to each of the sequences, in one step, and gives what is predicted: the tokens of the parts in
@@ -215,6 +231,8 @@ impl Decoder {
     fn mixed_shape(&self, parts: &[Part<'_>], tokens: usize, kv: KvType, predicted: usize) -> Shape {
         let shape = Shape::mixed(tokens, kv, predicted);
         let shape = if self.lead.runs.is_some() { shape.of_sequences(parts.len()) } else { shape };
+        let least = self.least_in_chunks();
+        let shape = shape.in_chunks(parts.iter().any(|part| part.in_chunks(least)));
         let prompts = parts.iter().filter(|part| part.is_prompt()).map(|part| part.tokens.len());
         let steps = prompts.clone().count() < parts.len();
         match self.tiles_of(kv, prompts) {
@@ -271,9 +289,11 @@ impl Decoder {
         self.samplers.write(&self.lead.stream)?;
         let runs = runs(parts, planned, shape.logits);
         self.stage_columns(planned, &columns, shape.logits, &runs)?;
+        let least = self.least_in_chunks();
         let counted = parts.iter_mut().map(|part| {
-            let (count, predicted) = (part.tokens.len(), part.predicted());
-            (&mut *part.sequence, count, predicted)
+            let chunks = part.in_chunks(least).then_some(part.sequence.len());
+            let fed = Fed { count: part.tokens.len(), predicted: part.predicted(), chunks };
+            (&mut *part.sequence, fed)
         });
         self.stage_runs(planned, counted)?;
         Ok((start, places))

@@ -174,8 +174,9 @@ impl Decoder {
             for shape in [Shape::prompt(options.chunk, kv, true, false), Shape::mixed(columns, kv, predicted)] {
                 // What a step has in tiles is in others not.
                 let tiles = decoder.tiles_of(kv, std::iter::once(shape.columns));
+                let chunks = shape.columns >= decoder.least_in_chunks();
                 for tiles in [0, tiles] {
-                    decoder.kernels_of(rank, shape.tiled(tiles, true))?;
+                    decoder.kernels_of(rank, shape.tiled(tiles, true).in_chunks(chunks))?;
                 }
             }
         }

@@ -42,7 +42,9 @@ pub struct DecoderOptions {
     /// Prompts attend by [`gpu_kernels::attention::prefill`]: on tensor cores where the cache is f16 or int8 and the device has them,
     /// with queries and weights rounded to f16, and in another order of sums elsewhere. What a prompt's tokens get then is not what
     /// they would get in single steps; over caches of f16 and f32 it still does not depend on how the prompt is cut, on what is
-    /// beside it in a step, nor on where its cache lies. Without, long prompts attend by [`gpu_kernels::attention::prompt`] where it
+    /// beside it in a step, nor on where its cache lies. Gated delta nets take parts of prompts of 32 tokens and more in chunks of 16, on
+    /// tensor cores ([`gpu_kernels::delta::chunk`]): off by no more than f32 is, with bits that depend on where a prompt is cut, but for cuts
+    /// into such parts at multiples of 16 positions. Without, long prompts attend by [`gpu_kernels::attention::prompt`] where it
     /// has tensor cores, which gives the bits of single steps.
     pub fast_prefill: bool,
     /// Memory for the logits of every token of a chunk, which [`Decoder::prefill_each`](super::Decoder::prefill_each) gives;

@@ -1,5 +1,6 @@
 //! Steps whose tokens the host reads while the next ones run.
 
+use super::runs::Fed;
 use super::{Decoder, Feed};
 use crate::decode::DecodeError;
 use crate::decode::sampling::Parameters;
@@ -116,7 +117,7 @@ impl Pipeline<'_> {
         let pages = decoder.pages(feeds.iter().map(|feed| &*feed.sequence));
         let planned = decoder.planned(Shape { pages, ..Shape::decode(feeds.len(), kv) });
         decoder.stage_columns(planned.0, &columns, feeds.len(), &[])?;
-        decoder.stage_runs(planned.0, feeds.iter_mut().map(|feed| (&mut *feed.sequence, 1, 1)))?;
+        decoder.stage_runs(planned.0, feeds.iter_mut().map(|feed| (&mut *feed.sequence, Fed::TOKEN)))?;
         // SAFETY: each column and sampler leads to what its sequence owns. The feeds borrow the sequences, each once, for as long as
         // the pipeline lives, which waits for the steps that run before it is gone.
         unsafe { decoder.launch(planned) }?;

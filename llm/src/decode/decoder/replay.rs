@@ -2,6 +2,7 @@
 
 use super::Decoder;
 use super::lane::Run;
+use super::runs::Fed;
 use crate::decode::DecodeError;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
@@ -37,10 +38,12 @@ impl Decoder {
                 self.by_rank(|rank| places.clone().map(|position| sequence.column_of(rank, position)).collect());
             let shape = Shape::prompt(count, kv, false, false);
             let shape = shape.tiled(self.tiles_of(kv, std::iter::once(count)), false);
+            let shape = shape.in_chunks(count >= self.least_in_chunks());
             let planned = self.planned(shape);
             let run = Run::of(planned.0, count, 0, first as u32);
             self.stage_columns(planned.0, &columns, 0, &[run])?;
-            self.stage_runs(planned.0, std::iter::once((&mut *sequence, count, 0)))?;
+            let fed = Fed { count, predicted: 0, chunks: shape.chunks.then_some(first) };
+            self.stage_runs(planned.0, std::iter::once((&mut *sequence, fed)))?;
             steps += 1;
             // SAFETY: as in `try_mixed`; `sequence` is borrowed until the tokens have been computed.
             unsafe { self.launch(planned) }?;

@@ -2,7 +2,7 @@
 
 use super::Decoder;
 use super::lane::Run;
-use super::runs::runs_of;
+use super::runs::{Fed, runs_of};
 use crate::decode::DecodeError;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
@@ -13,7 +13,7 @@ impl Decoder {
     pub(super) fn stage_runs<'s>(
         &mut self,
         shape: Shape,
-        parts: impl Iterator<Item = (&'s mut Sequence, usize, usize)>,
+        parts: impl Iterator<Item = (&'s mut Sequence, Fed)>,
     ) -> Result<(), DecodeError> {
         if self.lead.runs.is_none() {
             return Ok(());

@@ -111,10 +111,10 @@ impl States {
         Ok(())
     }
 
-    /// The places of the next step on each device, which is launched behind those that were.
+    /// The places of the next step on each device, which is launched behind those that were; `columns` has its other flags.
     pub fn next(&mut self, columns: Run) -> impl Iterator<Item = Run> + '_ {
         let from = (self.current + self.ahead) % 2;
-        let flags = if self.length == 0 && self.ahead == 0 { FRESH } else { 0 };
+        let flags = columns.flags | if self.length == 0 && self.ahead == 0 { FRESH } else { 0 };
         self.ahead += 1;
         let run = move |on: &[Buffer<f32>; 2]| {
             let address = |place: usize| on.get(place).map_or(DeviceAddress::NULL, |p| p.address());

@@ -1,11 +1,11 @@
-//! The two launches of a delta net between its projections.
+//! The launches of a delta net between its projections: two, and two more where prompts are taken in chunks.
 
 use super::super::step::Step;
 use super::super::weights::LayerWeights;
 use super::super::workspace::Workspace;
 use super::DeltaVectors;
 use super::net::net_of;
-use gpu_kernels::delta::{DeltaConv, DeltaRule, GateHeads};
+use gpu_kernels::delta::{DeltaChunks, DeltaConv, DeltaNorm, DeltaRule, GateHeads};
 use gpu_kernels::gemv::OutputQuantization;
 use warpsmith_device::Launcher;
 use warpsmith_runtime::Error;
@@ -27,7 +27,7 @@ impl Step<'_> {
         let Workspace { qkv, attended, quantized, sizes, delta, .. } = &mut *self.buffers;
         let Some(delta) = delta else { return Ok(()) };
         let runs = &delta.runs[..self.shape.runs()];
-        let (stride, mixed_stride) = (sizes.qkv as u32, delta.stride as u32);
+        let (stride, mixed_stride, y_stride) = (sizes.qkv as u32, delta.stride as u32, sizes.attended as u32);
         let conv = DeltaConv {
             x: qkv,
             weight: &vectors.conv,
@@ -50,17 +50,42 @@ impl Step<'_> {
             norm: &vectors.norm,
             runs,
             y: attended,
-            quantized,
-            group_counters,
+            quantized: &mut *quantized,
+            group_counters: &mut *group_counters,
             columns,
             mixed_stride,
             stride,
-            y_stride: sizes.attended as u32,
+            y_stride,
             quant_format,
             net,
         };
         // SAFETY: as for the convolution.
-        unsafe { on.launch_programmatic(rule, programmatic) }
+        unsafe { on.launch_programmatic(rule, programmatic) }?;
+        if !self.shape.chunks {
+            return Ok(());
+        }
+        // Those that the rule passed over.
+        let (mixed, projected) = (&delta.mixed, &*qkv);
+        let (a, dt, norm) = (&vectors.a, &vectors.dt, &vectors.norm);
+        let chunks =
+            DeltaChunks { mixed, projected, a, dt, runs, y: attended, columns, mixed_stride, stride, y_stride, net };
+        // SAFETY: as for the convolution.
+        unsafe { on.launch_programmatic(chunks, programmatic) }?;
+        let normed = DeltaNorm {
+            projected,
+            norm,
+            runs,
+            y: attended,
+            quantized,
+            group_counters,
+            columns,
+            stride,
+            y_stride,
+            quant_format,
+            net,
+        };
+        // SAFETY: as for the convolution.
+        unsafe { on.launch_programmatic(normed, programmatic) }
     }
 
     /// Gates of what was attended to, where the model has any.
