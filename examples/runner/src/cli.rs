@@ -34,7 +34,8 @@ pub struct Cli {
     /// Tokens of prompts in a step, beside those of the requests that are decoded.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_most(1, 1 << 30))]
     pub prefill: usize,
-    /// Let prompts attend with queries and weights rounded to f16, where the device has tensor cores and the cache allows that.
+    /// Let prompts attend with queries and weights rounded to f16, where the device has tensor cores and the cache allows that. Delta nets
+    /// take prompts in chunks.
     #[arg(long)]
     pub fast_prefill: bool,
     /// Guesses of the next tokens of each request that a step verifies, where its text repeats itself: the same tokens in fewer steps.

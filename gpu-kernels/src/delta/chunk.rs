@@ -34,7 +34,7 @@
 //! has of the token's key. Over 4096 tokens, of which one head keeps 99.9 %
 //! and another 93 % each, results are off by 1.7e-6 at most, in the last quarter as in the first, and states by 9e-7 where the largest is 1.2.
 //!
-//! Of a prompt of 512 tokens, 16 heads of keys and 32 of values of 128 elements, that is 27.1 M instructions of warps, the norm among them, in place of
+//! Of a prompt of 512 tokens, 16 heads of keys and 32 of values of 128 elements, that is 28.3 M instructions of warps, the norm among them, in place of
 //! 92.9 M, and sectors of 138 MB in place of 188 MB, in 128 blocks in place of 32, counted by the software driver.
 //!
 //! A run's chunks begin where its sequence has a multiple of [`CHUNK`] tokens, and at its first token. So what a sequence gets depends on where it is

@@ -73,7 +73,7 @@ impl Run {
     #[inline(always)]
     #[must_use]
     pub const fn from_position(position: u32) -> u32 {
-        CHUNKS | position % chunk::CHUNK << OFFSET
+        CHUNKS | (position % chunk::CHUNK) << OFFSET
     }
 
     /// Tokens of a chunk that lie before the first column.
