@@ -242,25 +242,3 @@ impl Grid<'_> {
         [linear % x, linear / x % y, linear / x / y]
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::{LoadOptions, Module};
-
-    #[test]
-    fn kernels_reach_their_own_operations_and_those_that_they_call() {
-        let text = ".version 8.0\n.target sm_90\n.address_size 64\n\
-             .func f () { membar.gl; ret; }\n\
-             .visible .entry a () { .reg .b32 %r<3>; mov.u32 %r1, %tid.x; call f, (); ret; }\n\
-             .visible .entry b () { .reg .b32 %r<3>; mov.u32 %r1, %tid.x; add.u32 %r2, %r1, 1; ret; }\n";
-        let Ok(module) = Module::load(text, &LoadOptions { sm: 90 }) else { panic!("does not load") };
-        let program = &module.program;
-        let reached = |i: usize| program.reached(program.entries[i].function);
-        let (a, b) = (reached(0), reached(1));
-        assert_eq!((a.len(), b.len()), (2, 1));
-        let mut all: Vec<_> = a.into_iter().chain(b).collect();
-        all.sort_unstable_by_key(|r| r.start);
-        assert_eq!((all[0].start, all[2].end), (0, program.ops.len()));
-        assert!(all.windows(2).all(|w| w[0].end == w[1].start) && all.iter().all(|r| !r.is_empty()));
-    }
-}

@@ -240,3 +240,21 @@ fn kernels_only_read_constant_memory() {
     machine.memory().read(out, &mut word).unwrap();
     assert_eq!(u32::from_le_bytes(word), 43);
 }
+
+/// Outside of the crate: the tests within would be all of the machine, optimised once more.
+#[test]
+fn kernels_reach_their_own_operations_and_those_that_they_call() {
+    let text = format!(
+        "{HEAD}.func f () {{ membar.gl; ret; }}
+         .visible .entry a () {{ .reg .b32 %r<3>; mov.u32 %r1, %tid.x; call f, (); ret; }}
+         .visible .entry b () {{ .reg .b32 %r<3>; mov.u32 %r1, %tid.x; add.u32 %r2, %r1, 1; ret; }}"
+    );
+    let module = Module::load(&text, &LoadOptions { sm: 90 }).unwrap();
+    let program = &module.program;
+    let [a, b] = [0, 1].map(|i| program.reached(program.entries[i].function));
+    assert_eq!((a.len(), b.len()), (2, 1));
+    let mut all: Vec<_> = a.into_iter().chain(b).collect();
+    all.sort_unstable_by_key(|r| r.start);
+    assert_eq!((all[0].start, all[2].end), (0, program.ops.len()));
+    assert!(all.windows(2).all(|w| w[0].end == w[1].start) && all.iter().all(|r| !r.is_empty()));
+}
