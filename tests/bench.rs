@@ -110,7 +110,7 @@ fn group(want: f64) -> Group<'static> {
         key: "test/add".to_owned(),
         variants: vec![("one".to_owned(), Work { elements: 64, floor_bytes: 768 })],
         rows: None,
-        setup: Box::new(move |bench: &Bench, _| Ok(vec![sum(&bench.stream, want)?])),
+        setup: Box::new(move |bench: &Bench, _, _| Ok(vec![sum(&bench.stream, want)?])),
     }
 }
 
@@ -122,7 +122,7 @@ fn what_is_wrong_is_not_counted() {
     assert!(refused.to_string().starts_with("y: element 0 is 2e0 where the reference gives 3e0"), "{refused}");
     // Nothing to look at is no reason to trust a kernel either.
     let blind = Group {
-        setup: Box::new(|bench: &Bench, _| {
+        setup: Box::new(|bench: &Bench, _, _| {
             let (x, y) = (bench.stream.zeros::<f32>(64)?, bench.stream.zeros::<f32>(64)?);
             let launch = |(x, y): &mut (_, _), on: &mut warpsmith_bench::On<'_, '_>, _| {
                 let x: &warpsmith_host::Buffer<f32> = x;

@@ -15,9 +15,16 @@ pub struct Group<'a> {
     pub rows: Option<usize>,
     /// What says which counts are the same: groups that differ in rows alone have one key.
     pub key: String,
-    /// Makes the variants, in their order, for that many rows.
+    /// Makes, for that many rows, the variants with these numbers, which rise. The others are not run, and what it takes to make them
+    /// is better left undone.
     #[allow(clippy::type_complexity)] // it is used once
-    pub setup: Box<dyn Fn(&Bench, usize) -> Result<Vec<Run>, Failed> + 'a>,
+    pub setup: Box<dyn Fn(&Bench, usize, &[usize]) -> Result<Vec<Run>, Failed> + 'a>,
+}
+
+/// Those with these numbers, of runs that were made at once as little is to be made of each.
+#[must_use]
+pub fn numbered(all: Vec<Run>, wanted: &[usize]) -> Vec<Run> {
+    all.into_iter().enumerate().filter(|(number, _)| wanted.contains(number)).map(|(_, run)| run).collect()
 }
 
 /// A group whose variants are named one by one.
@@ -50,7 +57,9 @@ impl<'a> Variants<'a> {
             id,
             variants,
             rows: None,
-            setup: Box::new(move |bench, _| setups.iter().map(|setup| setup(&bench.stream)).collect()),
+            setup: Box::new(move |bench, _, wanted| {
+                wanted.iter().filter_map(|v| setups.get(*v)).map(|setup| setup(&bench.stream)).collect()
+            }),
         });
     }
 }

@@ -284,7 +284,7 @@ impl Bench {
     }
 
     fn setup(&self, group: &Group<'_>, v: usize, rows: usize) -> Result<Run, Failed> {
-        (group.setup)(self, rows)?.into_iter().nth(v).ok_or_else(|| "a variant without a run".into())
+        (group.setup)(self, rows, &[v])?.pop().ok_or_else(|| "a variant without a run".into())
     }
 
     /// Measures variants on a GPU, in turns, and hands the samples to criterion.
@@ -292,9 +292,9 @@ impl Bench {
         let wanted: Vec<_> = all.iter().filter(|(_, _, name, _)| names.contains(&name.as_str())).collect();
         let mut runs = Vec::new();
         for build in self.builds() {
-            let of_build = (group.setup)(build, group.rows.unwrap_or(0))?.into_iter().enumerate();
-            let meant = |v: usize| wanted.iter().any(|(b, w, ..)| std::ptr::eq(*b, build) && *w == v);
-            runs.extend(of_build.filter(|(v, _)| meant(*v)).map(|(_, run)| (&build.stream, run)));
+            let meant = wanted.iter().filter(|(b, ..)| std::ptr::eq(*b, build)).map(|(_, v, ..)| *v);
+            let of_build = (group.setup)(build, group.rows.unwrap_or(0), &meant.collect::<Vec<_>>())?;
+            runs.extend(of_build.into_iter().map(|run| (&build.stream, run)));
         }
         let samples = gpu::interleaved(runs)?;
         let mut criterion = self.criterion.borrow_mut();

@@ -56,7 +56,7 @@ mod run;
 pub use criterion;
 
 pub use counts::{Counts, FEW_ROWS, KernelCounts};
-pub use group::{Group, Variants};
+pub use group::{Group, Variants, numbered};
 pub use harness::{Bench, Harness, OUTPUTS};
 pub use meter::Meter;
 pub use noise::Noise;

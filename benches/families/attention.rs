@@ -7,7 +7,7 @@ use gpu_kernels::layer::{FUSED, Layer, NEOX, QK_NORM};
 use gpu_kernels::state::Column;
 use gpu_kernels::{attention, cases, rope};
 use half::f16;
-use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work};
+use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work, numbered};
 use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_host::Stream;
 
@@ -184,7 +184,7 @@ pub fn decode(bench: &Bench) {
                 })
                 .to_vec(),
             rows: None,
-            setup: Box::new(move |bench, _| runs(bench, capacity)),
+            setup: Box::new(move |bench, _, wanted| Ok(numbered(runs(bench, capacity)?, wanted))),
         };
         bench.measure(&group);
     }

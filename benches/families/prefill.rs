@@ -9,7 +9,7 @@ use gpu_kernels::kv::KvType;
 use gpu_kernels::layer::Layer;
 use gpu_kernels::state::Column;
 use half::f16;
-use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work};
+use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work, numbered};
 use warpsmith_device::DeviceSlice;
 
 use super::attention::{HEAD_DIM, KV_HEADS, Q_HEADS, halves};
@@ -151,7 +151,7 @@ pub fn prompts(bench: &Bench) {
             .map(variant)
             .to_vec(),
             rows: None,
-            setup: Box::new(move |bench, _| runs(bench, count)),
+            setup: Box::new(move |bench, _, wanted| Ok(numbered(runs(bench, count)?, wanted))),
         };
         bench.measure(&group);
     }

@@ -3,7 +3,7 @@
 use gpu_kernels::sampling::sample::{self, Sample, Sampling};
 use gpu_kernels::state::Column;
 use gpu_kernels::{argmax, elementwise, norm, rope};
-use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work};
+use warpsmith_bench::{Bench, Failed, Group, Noise, Output, Run, Work, numbered};
 use warpsmith_device::Launcher;
 use warpsmith_host::Stream;
 
@@ -15,7 +15,7 @@ fn group(bench: &Bench, id: String, names: &[&str], work: Work, setup: Setup<'_>
         id,
         variants: names.iter().map(|n| ((*n).to_owned(), work)).collect(),
         rows: None,
-        setup: Box::new(move |bench, _| setup(&bench.stream)),
+        setup: Box::new(move |bench, _, wanted| Ok(numbered(setup(&bench.stream)?, wanted))),
     });
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use gpu_kernels::elementwise::ResidualAdd;
-use warpsmith_bench::{Bench, Failed, Group, Output, Run, Work, gpu};
+use warpsmith_bench::{Bench, Failed, Group, Output, Run, Work, gpu, numbered};
 use warpsmith_device::Launcher;
 use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
@@ -60,7 +60,7 @@ pub fn whole(bench: &Bench) -> Result<(), Failed> {
         let id = format!("step/{}", path.file_stem().unwrap_or_default().to_string_lossy());
         let work = work(&file);
         let file = Rc::new(file);
-        let setup = move |bench: &Bench, _| {
+        let setup = move |bench: &Bench, _, wanted: &[usize]| {
             let model = Model::load(&bench.device, &file)?;
             let logits = reference(&file)?;
             let mut runs = Vec::new();
@@ -69,7 +69,12 @@ pub fn whole(bench: &Bench) -> Result<(), Failed> {
                 (Mode::Graph, false, false),
                 (Mode::Graph, true, false),
                 (Mode::Graph, false, true),
-            ] {
+            ]
+            .into_iter()
+            .enumerate()
+            .filter(|(number, _)| wanted.contains(number))
+            .map(|(_, variant)| variant)
+            {
                 let capacity = Some(2 * POSITION);
                 let options = SessionOptions {
                     sequence: SequenceOptions { capacity, ..Default::default() },
@@ -113,7 +118,7 @@ pub fn overhead(bench: &Bench) {
     if !bench.times() {
         return;
     }
-    let setup = |bench: &Bench, _| {
+    let setup = |bench: &Bench, _, wanted: &[usize]| {
         let buffers = || -> Result<_, Failed> {
             let s = &bench.stream;
             Ok((s.zeros::<f32>(32)?, s.zeros::<f32>(32)?, s.zeros::<f32>(32)?))
@@ -136,7 +141,7 @@ pub fn overhead(bench: &Bench) {
             on.launch(ResidualAdd { x, residual, y, n: 32 })
         })?;
         let node = Run::timed(move || Ok(gpu::between_events(&stream, || graph.launch(&stream))? / LAUNCHES as f64));
-        Ok(vec![eager, node])
+        Ok(numbered(vec![eager, node], wanted))
     };
     let group = Group {
         id: "overhead/launch".to_owned(),
