@@ -21,11 +21,12 @@ use common::*;
 use device::*;
 use ranks::*;
 use several::devices;
+use warpsmith_driver_api::software;
 use warpsmith_host::Device;
 use warpsmith_host::collectives::{Collective, World};
 use warpsmith_host::decode::{
-    DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict, Sequence,
-    SequenceOptions, Session, Split,
+    DecodeError, Decoder, DecoderOptions, Draft, Feed, KvType, Mode, Model, Part, Pool, PoolOptions, Predict,
+    Predicted, Routes, Sequence, SequenceOptions, Session, Split,
 };
 use warpsmith_host::model::{ModelError, ModelFile};
 
@@ -64,7 +65,7 @@ fn text(model: &Model, mode: Mode) -> Vec<u32> {
 /// Every rank has the text of one device, eager and by graph, and the logits and experts of the reference, of single steps and of prompts.
 fn same_over(rank: &Rank, ranks: usize, what: &str, m: &Synthetic, split: Split) {
     let (file, number) = (m.file(), rank.rank);
-    let want = text(&Model::load(&rank.device, &file).unwrap(), Mode::Eager);
+    let (want, one) = of_one(&rank.device, &file, |one| (text(one, Mode::Eager), look(one)));
     let model = rank.model(&file, split).unwrap();
     for mode in [Mode::Eager, Mode::Graph] {
         assert_eq!(text(&model, mode), want, "{what}, {split:?}, {number} of {ranks}, {mode:?}");
@@ -72,25 +73,8 @@ fn same_over(rank: &Rank, ranks: usize, what: &str, m: &Synthetic, split: Split)
         let off = distance(&file, &mut session, 3);
         assert!(off <= 1e-4, "{what}, {split:?}, {number} of {ranks}, {mode:?}: {off:e}");
     }
-    looked_at(&model, &file, split);
-}
-
-/// Logits and experts of every token of a prompt, and the probabilities that follow from the last: those of one device.
-fn looked_at(model: &Model, file: &ModelFile, split: Split) {
-    let look = |model: &Model| {
-        let of = exact(Mode::Graph, KvType::F32);
-        let mut decoder = Decoder::new(model, DecoderOptions { prompt_logits: true, ..of.decoder }).unwrap();
-        let mut sequence = Sequence::new(model, of.sequence).unwrap();
-        let mut rows = Vec::new();
-        let next = decoder.prefill_each(&mut sequence, &PROMPT, |row| rows.push(row)).unwrap();
-        assert_eq!(decoder.logits(0).unwrap(), rows.last().unwrap().logits);
-        let top = decoder.logprobs(0, 1, &[next]).unwrap();
-        assert_eq!(top.top, top.asked, "the most likely token is chosen");
-        decoder.step(&mut [Feed { sequence: &mut sequence, token: 7 }]).unwrap();
-        (rows, decoder.experts(0).unwrap(), next)
-    };
-    let (rows, experts, next) = look(model);
-    let (of_one, experts_of_one, next_of_one) = look(&Model::load(model.device(), file).unwrap());
+    let (rows, experts, next) = look(&model);
+    let (of_one, experts_of_one, next_of_one) = one;
     assert_eq!((experts, next), (experts_of_one, next_of_one), "{split:?}");
     for (row, one) in rows.iter().zip(&of_one) {
         assert_eq!(row.experts, one.experts, "{split:?}");
@@ -100,6 +84,28 @@ fn looked_at(model: &Model, file: &ModelFile, split: Split) {
         assert!(off < 1e-4 * deviation(&want), "{split:?}: {off:e}");
     }
     assert_eq!(rows.len(), of_one.len());
+}
+
+/// What a model on one device gives. Every rank asks for it, and no check watches: those of other tests have. Findings of before would be
+/// forgotten, so it is asked for first.
+fn of_one<R>(device: &Device, file: &ModelFile, f: impl FnOnce(&Model) -> R) -> R {
+    let _unwatched = software::check(software::Checks::default());
+    f(&Model::load(device, file).unwrap())
+}
+
+/// Logits and experts of every token of a prompt, with the probabilities that follow from the last; experts of a step, and the token
+/// before it.
+fn look(model: &Model) -> (Vec<Predicted>, Routes, u32) {
+    let of = exact(Mode::Graph, KvType::F32);
+    let mut decoder = Decoder::new(model, DecoderOptions { prompt_logits: true, ..of.decoder }).unwrap();
+    let mut sequence = Sequence::new(model, of.sequence).unwrap();
+    let mut rows = Vec::new();
+    let next = decoder.prefill_each(&mut sequence, &PROMPT, |row| rows.push(row)).unwrap();
+    assert_eq!(decoder.logits(0).unwrap(), rows.last().unwrap().logits);
+    let top = decoder.logprobs(0, 1, &[next]).unwrap();
+    assert_eq!(top.top, top.asked, "the most likely token is chosen");
+    decoder.step(&mut [Feed { sequence: &mut sequence, token: 7 }]).unwrap();
+    (rows, decoder.experts(0).unwrap(), next)
 }
 
 #[test]
@@ -170,7 +176,7 @@ fn mixed(model: &Model) -> Vec<u32> {
 fn mixed_steps_and_pipelines_choose_the_tokens_of_one_device() {
     in_processes("mixed_steps_and_pipelines_choose_the_tokens_of_one_device", 2, |rank| {
         let file = Synthetic { layers: 2, ..dense() }.file();
-        let want = mixed(&Model::load(&rank.device, &file).unwrap());
+        let want = of_one(&rank.device, &file, mixed);
         for split in [Split::Shares, Split::Stages] {
             assert_eq!(mixed(&rank.model(&file, split).unwrap()), want, "{split:?}");
         }
@@ -206,15 +212,15 @@ fn undone(model: &Model) -> Vec<u32> {
 fn states_are_undone_and_copied_on_all_ranks() {
     in_processes("states_are_undone_and_copied_on_all_ranks", 3, |rank| {
         let file = delta_nets().file();
-        let one = Model::load(&rank.device, &file).unwrap();
+        let want = of_one(&rank.device, &file, |one| (undone(one), mixed(one)));
         let stages = rank.model(&file, Split::Stages).unwrap();
-        assert_eq!((undone(&stages), mixed(&stages)), (undone(&one), mixed(&one)));
+        assert_eq!((undone(&stages), mixed(&stages)), want);
     });
     in_processes("states_are_undone_and_copied_on_all_ranks", 2, |rank| {
         let file = Synthetic { layers: 2, interval: 2, ..delta_nets() }.file();
-        let one = Model::load(&rank.device, &file).unwrap();
+        let want = of_one(&rank.device, &file, |one| (undone(one), mixed(one)));
         let shares = rank.model(&file, Split::Shares).unwrap();
-        assert_eq!((undone(&shares), mixed(&shares)), (undone(&one), mixed(&one)));
+        assert_eq!((undone(&shares), mixed(&shares)), want);
     });
 }
 

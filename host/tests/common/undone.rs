@@ -10,10 +10,19 @@ pub fn in_pool(pool: &Pool, s: usize) -> Sequence {
     Sequence::in_pool(pool, SequenceOptions { sampling: sampling(s), ..Default::default() }).unwrap()
 }
 
+/// What five sequences give alone.
+pub fn alone(model: &Model) -> Vec<Alone> {
+    (0..5).map(|s| Alone::new(model, s, (8 + 3 * s, 40), KvType::F16)).collect()
+}
+
 /// Steps of any mix of sequences with caches of their own and in pages, which are rolled back, forked, reset, and taken from snapshots.
 pub fn undone_and_copied(model: &Model, steps: usize) {
+    undone_beside(model, &alone(model), steps);
+}
+
+/// The same, where what they give alone is known.
+pub fn undone_beside(model: &Model, want: &[Alone], steps: usize) {
     let pool = Pool::new(model, PoolOptions { positions: 2048, ..Default::default() }).unwrap();
-    let want: Vec<Alone> = (0..5).map(|s| Alone::new(model, s, (8 + 3 * s, 40), KvType::F16)).collect();
     let make = |s: usize| if s.is_multiple_of(2) { empty(model, s, KvType::F16) } else { in_pool(&pool, s) };
     let mut all: Vec<Sequence> = (0..5).map(make).collect();
     let options = DecoderOptions { batch: 5, chunk: 24, drafts: 12, ..Default::default() };
