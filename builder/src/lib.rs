@@ -54,6 +54,7 @@ mod dependency;
 mod error;
 mod hints;
 mod kernel_crate;
+pub mod listing;
 mod made;
 mod mir;
 pub mod nvdisasm;

@@ -140,27 +140,42 @@ impl Ptxas {
         entry: &str,
         arch: Arch,
     ) -> Result<Option<(Resources, Vec<u8>)>, BuildError> {
-        let (file, cubin) = (scratch_file("ptx"), scratch_file("cubin"));
-        std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
-        let result = self.assemble_some(&file, &arch, &["-lineinfo", "--entry", entry], Some(&cubin));
-        let _ = std::fs::remove_file(&file);
-        let code = result.and_then(|all| {
-            let Some(resources) = all.into_iter().find(|r| r.kernel == entry) else { return Ok(None) };
-            Ok(Some((resources, std::fs::read(&cubin).map_err(BuildError::io("read", &cubin))?)))
-        });
-        let _ = std::fs::remove_file(&cubin);
-        code
+        let (all, cubin) = self.compile_entries(ptx, &[entry], arch)?;
+        Ok(all.into_iter().find(|r| r.kernel == entry).map(|resources| (resources, cubin)))
+    }
+
+    /// The same of several entries of a text, in one file of machine code.
+    pub(crate) fn compile_entries(
+        &self,
+        ptx: &str,
+        entries: &[&str],
+        arch: Arch,
+    ) -> Result<(Vec<Resources>, Vec<u8>), BuildError> {
+        let options: Vec<&str> =
+            ["-lineinfo"].into_iter().chain(entries.iter().flat_map(|entry| ["--entry", entry])).collect();
+        self.kept(ptx, &arch, &options)
     }
 
     /// The machine code of a text for a target.
     pub(crate) fn cubin(&self, ptx: &str, target: Target) -> Result<Vec<u8>, BuildError> {
+        Ok(self.kept(ptx, &target, &[])?.1)
+    }
+
+    /// Assembles a text, and reads what was made.
+    fn kept(
+        &self,
+        ptx: &str,
+        target: &dyn std::fmt::Display,
+        options: &[&str],
+    ) -> Result<(Vec<Resources>, Vec<u8>), BuildError> {
         let (file, cubin) = (scratch_file("ptx"), scratch_file("cubin"));
         std::fs::write(&file, ptx).map_err(BuildError::io("write", &file))?;
-        let result = self.assemble_some(&file, &target, &[], Some(&cubin));
+        let result = self.assemble_some(&file, target, options, Some(&cubin));
         let _ = std::fs::remove_file(&file);
-        let code = result.and_then(|_| std::fs::read(&cubin).map_err(BuildError::io("read", &cubin)));
+        let both = result
+            .and_then(|resources| Ok((resources, std::fs::read(&cubin).map_err(BuildError::io("read", &cubin))?)));
         let _ = std::fs::remove_file(&cubin);
-        code
+        both
     }
 
     /// `keep`: where the machine code stays.

@@ -4,6 +4,7 @@
 mod common;
 
 use common::Fixture;
+use warpsmith_builder::listing::{Source, listings};
 use warpsmith_builder::{Output, nvdisasm, ptxas};
 use warpsmith_image::pack::Pack;
 
@@ -61,4 +62,42 @@ fn a_target_without_a_text_is_refused_before_anything_is_compiled() {
     let error = fixture.kernel_crate().cubins(["sm_75"]).build().unwrap_err().to_string();
     assert!(error.contains("KernelCrate::cubins") && error.contains("PTX for sm_75 or older"), "{error}");
     assert!(!fixture.dir.path().join("out dir").exists());
+}
+
+/// Kernels that are assembled together have the code, the figures and the lines that each has alone; those that do not go together too.
+#[test]
+fn listings_of_several_kernels_are_those_of_each() {
+    let Some((ptxas, nvdisasm)) = ptxas::find().and_then(|p| nvdisasm::find(Some(&p)).map(|n| (p, n))) else {
+        println!("SKIPPED: ptxas or nvdisasm was not found");
+        return;
+    };
+    let kernel = |name: &str, more: &str| {
+        format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.extern .shared .align 16 .b8 dynamic[];\n{more}\n\
+             .visible .entry {name}(.param .u64 p)\n{{\n.reg .b64 %d;\n.reg .b32 %r<2>;\n.loc 1 2 3\nld.param.u64 %d, [p];\n\
+             mov.u32 %r1, %tid.x;\nst.global.u32 [%d], %r1;\nret;\n}}\n"
+        )
+    };
+    let alike = [("a", kernel("a", "")), ("b", kernel("b", ".global .align 4 .u32 own;"))];
+    // Two that declare something else by one name.
+    let apart =
+        [("a", kernel("a", ".global .align 4 .u32 own = 1;")), ("b", kernel("b", ".global .align 4 .u32 own = 2;"))];
+    for texts in [alike, apart] {
+        let sources: Vec<Source<'_>> = texts.iter().map(|(kernel, text)| Source { kernel, text }).collect();
+        let of = |some: &[Source<'_>]| listings((&ptxas, &nvdisasm), some, "sm_90".parse().unwrap()).unwrap();
+        let together = of(&sources);
+        assert_eq!(together.len(), 2);
+        for (one, source) in together.iter().zip(&sources) {
+            assert_eq!(one.resources.kernel, source.kernel);
+            let alone = of(std::slice::from_ref(source)).remove(0);
+            assert_eq!(one.resources, alone.resources);
+            let code =
+                |text: &str| text.lines().filter(|l| !l.contains(".L_x_")).map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(code(&one.text), code(&alone.text));
+            // The store is in the thirteenth line of either text.
+            assert!(one.text.contains("line 13\n") && one.text.contains("STG.E"), "{}", one.text);
+        }
+    }
+    let absent = [Source { kernel: "absent", text: &kernel("a", "") }];
+    assert!(listings((&ptxas, &nvdisasm), &absent, "sm_90".parse().unwrap()).is_err());
 }

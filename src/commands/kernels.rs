@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use warpsmith_arch::Gpu;
+use warpsmith_builder::listing::without_source;
 use warpsmith_builder::{Arch, ptxas};
 use warpsmith_host::KernelEntry;
 
@@ -68,7 +69,7 @@ fn assemble(
         let arch = parse_arch(name)?;
         let (sm, text) = library.code_for(arch.sm())?;
         let path = dir.path().join(format!("kernels.sm_{sm}.ptx"));
-        std::fs::write(&path, text).map_err(io)?;
+        std::fs::write(&path, without_source(text)).map_err(io)?;
         let found = if wanted.len() < library.manifest.kernels.len() {
             assembler.assemble_entries(&path, &wanted, arch)
         } else {

@@ -22,8 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use rayon::prelude::*;
+use warpsmith_builder::listing::{Listing, Source, without_source};
 use warpsmith_builder::ptxas::Resources;
-use warpsmith_builder::{Arch, nvdisasm, ptxas};
+use warpsmith_builder::{Arch, listing, nvdisasm, ptxas};
 use warpsmith_check::Checks;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::{BYTES, Case};
@@ -152,10 +153,7 @@ fn measure(
 ) -> Result<Measured, Failure> {
     let others = runs.iter().map(|r| r.kernel()).chain(many.iter().map(|r| r.kernel()));
     let names: BTreeSet<String> = subjects.iter().map(Subject::kernel).chain(others).collect();
-    let assembled: BTreeMap<String, Arc<Assembled>> = names
-        .into_par_iter()
-        .map(|name| Ok((name.clone(), Arc::new(assemble_single(&name, SM, tools)?))))
-        .collect::<Result<_, Failure>>()?;
+    let assembled = assemble_all(names, SM, tools)?;
     let code = |name: &str| {
         assembled.get(name).ok_or_else(|| Failure::new(Kind::Operation, format!("{name} was not assembled")))
     };
@@ -184,7 +182,7 @@ fn resources(assembled: &BTreeMap<String, Arc<Assembled>>, tools: &Tools) -> Res
     if !others.is_empty() {
         let (_, text) = warpsmith_host::builtin_image().code_for(SM)?;
         let arch: Arch = format!("sm_{SM}").parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))?;
-        let of_others = tools.ptxas.assemble_text_entries(&text, &others, arch);
+        let of_others = tools.ptxas.assemble_text_entries(&without_source(&text), &others, arch);
         all.extend(of_others.map_err(|e| Failure::new(Kind::Toolchain, e.to_string()))?);
     }
     Ok(all)
@@ -247,6 +245,34 @@ fn local_bytes(r: &Resources) -> u32 {
 pub fn assemble_single(name: &str, sm: u32, tools: &Tools) -> Result<Assembled, Failure> {
     let (_, text) = warpsmith_host::builtin_image().code_of(name, sm)?;
     assemble(name, &text, sm, tools)
+}
+
+/// How many kernels are assembled at a time: so many that tools are hardly waited for to begin, and few enough for all cores.
+const TOGETHER: usize = 12;
+
+/// Assembles kernels that ship, of the texts that [`Gpu`] runs.
+pub fn assemble_all(
+    names: impl IntoIterator<Item = String>,
+    sm: u32,
+    tools: &Tools,
+) -> Result<BTreeMap<String, Arc<Assembled>>, Failure> {
+    let names: Vec<String> = names.into_iter().collect();
+    let toolchain = |e: String| Failure::new(Kind::Toolchain, e);
+    let arch: Arch = format!("sm_{sm}").parse().map_err(|e| toolchain(format!("{e}")))?;
+    let image = warpsmith_host::builtin_image();
+    let some = |names: &[String]| {
+        let texts = names.iter().map(|name| Ok(image.code_of(name, sm)?.1)).collect::<Result<Vec<_>, Failure>>()?;
+        let sources: Vec<Source<'_>> = names.iter().zip(&texts).map(|(kernel, text)| Source { kernel, text }).collect();
+        let listings = listing::listings((&tools.ptxas, &tools.nvdisasm), &sources, arch);
+        let listings = listings.map_err(|e| toolchain(e.to_string()))?;
+        let read = |(name, Listing { resources, text }): (&String, Listing)| {
+            let code = sass::read(&text, name).map_err(|e| toolchain(format!("{name}: {e}")))?;
+            Ok((name.clone(), Arc::new(Assembled { code, resources })))
+        };
+        names.iter().zip(listings).map(read).collect::<Result<Vec<_>, Failure>>()
+    };
+    let all = names.par_chunks(TOGETHER).map(some).collect::<Result<Vec<_>, Failure>>()?;
+    Ok(all.into_iter().flatten().collect())
 }
 
 /// Assembles a kernel of a text: of the one that is run, as lines of PTX are what ties counts to machine code.

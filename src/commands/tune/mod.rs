@@ -104,14 +104,14 @@ fn by_models(args: &TuneArgs, formats: &[Format]) -> Result<Vec<Found>, Failure>
     let gpus = gpus.map(|g| Figures::new(g, args.rates.as_deref())).collect::<Result<Vec<_>, _>>()?;
     let (tools, images) = (Tools::find("tune")?, warpsmith_host::builtin_image().architectures()?);
     let bar = progress(gpus.len() * formats.len());
-    let mut alike: BTreeMap<u32, Alike<'_>> = BTreeMap::new();
+    let mut alike: BTreeMap<u32, Alike> = BTreeMap::new();
     for figures in gpus {
         let sm = figures.gpu.sm;
         // Of none the first launch says so.
         let image = images.iter().copied().filter(|image| *image <= sm).max().unwrap_or(sm);
-        alike.entry(image).or_insert_with(|| Alike::new(image)).gpus.push(Modelled::new(figures, &tools));
+        alike.entry(image).or_insert_with(|| Alike::new(image)).gpus.push(Modelled::new(figures, formats, &tools)?);
     }
-    let runs: Vec<(&Alike<'_>, Format)> = alike.values().flat_map(|a| formats.iter().map(move |f| (a, *f))).collect();
+    let runs: Vec<(&Alike, Format)> = alike.values().flat_map(|a| formats.iter().map(move |f| (a, *f))).collect();
     let timed: Vec<Vec<Vec<Timed>>> =
         runs.into_par_iter().map(|(alike, format)| by_model(alike, format, &bar)).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
@@ -168,7 +168,7 @@ fn by_time(device: &Device, formats: &[Format]) -> Result<Found, Failure> {
 }
 
 /// Times that instructions and bytes of products with weights of a format would take on each of some GPUs.
-fn by_model(alike: &Alike<'_>, format: Format, bar: &ProgressBar) -> Result<Vec<Vec<Timed>>, Failure> {
+fn by_model(alike: &Alike, format: Format, bar: &ProgressBar) -> Result<Vec<Vec<Timed>>, Failure> {
     let mut known = HashMap::new();
     let mut timed: Vec<Vec<Timed>> = alike.gpus.iter().map(|_| Vec::new()).collect();
     for (shape, rows, cols) in shapes::all() {
@@ -196,7 +196,7 @@ fn by_model(alike: &Alike<'_>, format: Format, bar: &ProgressBar) -> Result<Vec<
 }
 
 /// A GPU of the model, of which nothing was found yet.
-fn modelled(gpu: &Modelled<'_>, tools: &Tools) -> Found {
+fn modelled(gpu: &Modelled, tools: &Tools) -> Found {
     let rates = gpu.figures.measured_on().map_or(String::new(), |device| format!(", rates measured on {device}"));
     let with = format!("ptxas {}, warpsmith {}{rates}", tools.ptxas.release(), env!("CARGO_PKG_VERSION"));
     let Gpu { sm, title, .. } = gpu.figures.gpu;

@@ -2,17 +2,20 @@
 //!
 //! A block of rows costs what every other costs, so a few rows are run, and the rest is their multiple.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
+use warpsmith_host::gpu_kernels::gemv::Activations;
 
-use crate::commands::budget::{Assembled, PROFILE, Tools, assemble_single};
+use crate::commands::budget::families::product;
+use crate::commands::budget::{Assembled, PROFILE, Tools, assemble_all};
 use crate::commands::check::bench::{Gpu, Kernels};
 use crate::commands::estimate::figures::Figures;
 use crate::commands::estimate::{Demand, counted};
+use crate::failure::Failure;
 
 /// Rows that are run.
 const ROWS: u64 = 128;
@@ -20,14 +23,10 @@ const ROWS: u64 = 128;
 /// The GPUs that stand for the architectures that are claimed.
 pub const GPUS: [&str; 6] = ["t4", "a100", "rtx3090", "rtx4090", "h200", "rtx5090"];
 
-/// Machine code that is made once, by whoever asks for it first.
-type Code = Arc<OnceLock<Result<Arc<Assembled>, String>>>;
-
-/// A GPU of the model, and the machine code of kernels for it, each made once.
-pub struct Modelled<'a> {
+/// A GPU of the model, and the machine code of kernels for it.
+pub struct Modelled {
     pub figures: Figures,
-    tools: &'a Tools,
-    codes: Mutex<HashMap<String, Code>>,
+    codes: BTreeMap<String, Arc<Assembled>>,
 }
 
 /// What a product with some activations costs in rows of one length.
@@ -37,34 +36,29 @@ pub struct Cost {
     few: Demand,
 }
 
-impl<'a> Modelled<'a> {
-    pub fn new(figures: Figures, tools: &'a Tools) -> Modelled<'a> {
-        Modelled { figures, tools, codes: Mutex::default() }
-    }
-
-    /// Compiles a kernel, if that was not done yet.
-    fn code(&self, kernel: &str) -> Result<Arc<Assembled>, String> {
-        let known = {
-            let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(codes.entry(kernel.to_owned()).or_default())
+impl Modelled {
+    /// Compiles the products with weights of some formats.
+    pub fn new(figures: Figures, formats: &[Format], tools: &Tools) -> Result<Modelled, Failure> {
+        let of = |format: Format| {
+            let taken = Activations::ALL.into_iter().filter(move |a| a.take(format));
+            taken.map(move |activations| product(activations).kernel(format))
         };
-        // Who asks for the same kernel meanwhile waits for it.
-        let assemble =
-            || assemble_single(kernel, self.figures.gpu.sm, self.tools).map(Arc::new).map_err(|e| e.to_string());
-        known.get_or_init(assemble).clone()
+        let names: BTreeSet<String> = formats.iter().flat_map(|format| of(*format)).collect();
+        let codes = assemble_all(names, figures.gpu.sm, tools)?;
+        Ok(Modelled { figures, codes })
     }
 
     /// Weighs the machine code of what was run.
     fn cost(&self, profile: &LaunchProfile, bytes: f64) -> Result<Cost, String> {
         let profile = LaunchProfile { sm: self.figures.gpu.sm, ..profile.clone() };
-        let code = self.code(&profile.kernel)?;
-        let few = counted::demand(&self.figures, &profile, Some(&*code), (bytes, 0.0))?;
+        let code = self.codes.get(&profile.kernel).ok_or_else(|| format!("{} was not assembled", profile.kernel))?;
+        let few = counted::demand(&self.figures, &profile, Some(code), (bytes, 0.0))?;
         Ok(Cost { few })
     }
 }
 
 /// Runs a product, and weighs it on GPUs that run the same text of PTX, and so count the same.
-pub fn costs(alike: &Alike<'_>, format: Format, product: Product, cols: usize) -> Result<Vec<Cost>, String> {
+pub fn costs(alike: &Alike, format: Format, product: Product, cols: usize) -> Result<Vec<Cost>, String> {
     let subject = Subject::Gemv { format, product };
     let written = product.quant_format(format);
     let asked = written.map_or(String::new(), |c| format!(",quant_format={}", c as u32));
@@ -79,14 +73,14 @@ pub fn costs(alike: &Alike<'_>, format: Format, product: Product, cols: usize) -
 }
 
 /// GPUs that run the same text of PTX.
-pub struct Alike<'a> {
+pub struct Alike {
     kernels: Arc<Kernels>,
-    pub gpus: Vec<Modelled<'a>>,
+    pub gpus: Vec<Modelled>,
 }
 
-impl<'a> Alike<'a> {
+impl Alike {
     /// Nothing, for an image of code for sm_`image`.
-    pub fn new(image: u32) -> Alike<'a> {
+    pub fn new(image: u32) -> Alike {
         Alike { kernels: Kernels::new(image), gpus: Vec::new() }
     }
 }
