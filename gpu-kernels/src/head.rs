@@ -216,9 +216,10 @@ unsafe fn apart<const N: usize>(t: &Turn, head: &mut Held<N>, scratch: Shared<f3
 }
 
 /// Reads a head by `get`, norms and turns it, and hands every element to `put`, which may write where `get` reads: a
-/// lane reads both elements of a pair before it puts them, and the norm reads all before the first is put.
+/// lane reads both elements of a pair before it puts them, and the norm reads all before the first is put. `weight` is that of the
+/// norm; what `t` has is not looked at.
 #[device]
-pub unsafe fn turned(t: &Turn, get: impl Fn(usize) -> f32, put: impl Fn(usize, f32)) {
+pub unsafe fn turned(t: &Turn, weight: impl Fn(usize) -> f32, get: impl Fn(usize) -> f32, put: impl Fn(usize, f32)) {
     let mut scale = 1.0;
     if t.norm {
         let mut squares = 0.0;
@@ -230,8 +231,7 @@ pub unsafe fn turned(t: &Turn, get: impl Fn(usize) -> f32, put: impl Fn(usize, f
         }
         scale = 1.0 / math::sqrt(warp::sum_f32(squares) / t.head_dim as f32 + t.eps);
     }
-    // SAFETY: `d` is below `head_dim`, the length of the weight.
-    let normed = |d: usize| if t.norm { get(d) * scale * unsafe { t.weight.at(d) } } else { get(d) };
+    let normed = |d: usize| if t.norm { get(d) * scale * weight(d) } else { get(d) };
     let half = t.n_rot / 2;
     let mut i = lane();
     while i < half {

@@ -57,6 +57,8 @@ mod load;
 pub mod names;
 pub mod norm;
 pub mod persistent;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod real;
 pub mod residual;
 pub mod rope;
 pub mod sampling;

@@ -234,26 +234,6 @@ pub fn no_constants(x: In<U32x4>) -> [u32; 4] {
     [1, 2, 4, 8].map(|bit| x.ptr().addr() as u32 & bit)
 }
 
-/// `x[i .. i + 4]` as one load.
-///
-/// # Safety
-/// `i` is a multiple of 4, `x` is aligned to 16 bytes and has at least `i + 4` elements.
-#[inline(always)]
-pub unsafe fn x4(x: In<f32>, i: usize) -> [f32; 4] {
-    // SAFETY: the caller's promise.
-    unsafe { x.load4(i).0 }
-}
-
-/// `y[i .. i + 4] = v` as one store.
-///
-/// # Safety
-/// `i` is a multiple of 4, `y` is aligned to 16 bytes and has at least `i + 4` elements.
-#[inline(always)]
-pub unsafe fn set4(y: Out<f32>, i: usize, v: [f32; 4]) {
-    // SAFETY: the caller's promise.
-    unsafe { y.store4(i, F32x4(v)) }
-}
-
 /// The word at an address that a kernel read from memory.
 ///
 /// # Safety

@@ -37,55 +37,140 @@ fn factor(squares: f32, cols: usize, eps: f32) -> f32 {
     1.0 / math::sqrt(squares / cols as f32 + eps)
 }
 
-/// Norms a row that is gone through twice, by the same threads at the same places: `first` and `again` give its elements,
-/// four from a place on or a single one. 16 bytes at a time where rows are aligned for it.
+/// Norms a row that is gone through twice, by the same threads at the same places: `first` and `again` give its elements, `N`
+/// from a place on or a single one, and `put` takes what comes of them. 16 bytes at a time where rows are aligned for it. With
+/// `CENTERED` the mean is taken off first, the row is gone through once more, and a bias is added if there is one.
 ///
 /// # Safety
-/// All threads of the block make this call; row, weight and output have `cols` elements, and begin at a multiple of 16 bytes.
+/// All threads of the block make this call; row, weight, bias and output have `cols` elements, and begin at a multiple of 16 bytes
+/// where `cols` is a multiple of `N`.
 #[device]
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-unsafe fn norm(
-    first: (impl Fn(usize) -> [f32; 4], impl Fn(usize) -> f32),
-    again: (impl Fn(usize) -> [f32; 4], impl Fn(usize) -> f32),
-    w: In<f32>,
-    y: Out<f32>,
+pub(crate) unsafe fn norm<W: Wide<N>, const N: usize, const CENTERED: bool>(
+    first: (impl Fn(usize) -> [f32; N], impl Fn(usize) -> f32),
+    again: (impl Fn(usize) -> [f32; N], impl Fn(usize) -> f32),
+    (w, bias): (In<W>, Option<In<W>>),
+    put: (impl Fn(usize, [f32; N]), impl Fn(usize, f32)),
     (cols, eps): (usize, f32),
     scratch: Shared<f32>,
 ) {
     let thread = thread::idx_x() as usize;
     // The row's length alone decides whether all rows are aligned, for all threads alike.
-    let vectors = if cols % 4 == 0 { cols / 4 } else { 0 };
-    let rest = vectors * 4;
+    let vectors = if cols % N == 0 { cols / N } else { 0 };
+    let rest = vectors * N;
 
+    let mut mean = 0.0;
+    if CENTERED {
+        let mut sum = 0.0;
+        let mut v = thread;
+        while v < vectors {
+            let row = first.0(N * v);
+            static_for!(i in 0..N => {
+                sum += row[i];
+            });
+            v += THREADS as usize;
+        }
+        let mut c = rest + thread;
+        while c < cols {
+            sum += first.1(c);
+            c += THREADS as usize;
+        }
+        // SAFETY: the caller's promise.
+        mean = unsafe { block_reduce::sum_f32(sum, scratch) } / cols as f32;
+    }
     let mut squares = 0.0;
     let mut v = thread;
     while v < vectors {
-        let [a, b, c, d] = first.0(4 * v);
-        squares = math::fma(a, a, math::fma(b, b, math::fma(c, c, math::fma(d, d, squares))));
+        let row = if CENTERED { again.0(N * v) } else { first.0(N * v) };
+        static_for!(i in 0..N => {
+            let v = if CENTERED { row[N - 1 - i] - mean } else { row[N - 1 - i] };
+            squares = math::fma(v, v, squares);
+        });
         v += THREADS as usize;
     }
     let mut c = rest + thread;
     while c < cols {
-        let v = first.1(c);
+        let v = if CENTERED { again.1(c) - mean } else { first.1(c) };
         squares = math::fma(v, v, squares);
         c += THREADS as usize;
     }
     // SAFETY: the caller's promise.
     unsafe {
         let scale = factor(block_reduce::sum_f32(squares, scratch), cols, eps);
+        let scaled = |v: f32| if CENTERED { (v - mean) * scale } else { v * scale };
+        let weighted = |v: f32, w: f32, bias: f32| if CENTERED { math::fma(v, w, bias) } else { v * w };
         let mut v = thread;
         while v < vectors {
-            let (a, b) = (again.0(4 * v), x4(w, 4 * v));
-            let out = [a[0] * scale * b[0], a[1] * scale * b[1], a[2] * scale * b[2], a[3] * scale * b[3]];
-            set4(y, 4 * v, out);
+            let (mut row, w) = (again.0(N * v), W::load(w.ptr().add(N * v)));
+            let mut b = [0.0; N];
+            if let (true, Some(bias)) = (CENTERED, bias) {
+                b = W::load(bias.ptr().add(N * v));
+            }
+            static_for!(i in 0..N => {
+                row[i] = weighted(scaled(row[i]), w[i], b[i]);
+            });
+            put.0(N * v, row);
             v += THREADS as usize;
         }
         let mut c = rest + thread;
         while c < cols {
-            y.set(c, again.1(c) * scale * w.at(c));
+            let b = if let (true, Some(bias)) = (CENTERED, bias) { bias.at(c).widen() } else { 0.0 };
+            let v = scaled(again.1(c));
+            put.1(c, weighted(v, w.at(c).widen(), b));
             c += THREADS as usize;
         }
     }
+}
+
+/// [`RmsNorm`] of a row.
+///
+/// # Safety
+/// As [`norm`].
+#[device]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(crate) unsafe fn rms_norm_row<T: Wide<N>, const N: usize>(
+    (x, w, y): (In<T>, In<T>, Out<T>),
+    sizes: (usize, f32),
+    scratch: Shared<f32>,
+) {
+    let elements = (|i| T::load(x.ptr().add(i)), |i| x.at(i).widen());
+    let put = (|i, v| T::store(y.ptr().add(i), v), |i, v| y.set(i, T::narrow(v)));
+    norm::<T, N, false>(elements, elements, (w, None), put, sizes, scratch);
+}
+
+/// [`AddRmsNorm`] of a row: with a residual stream of type `R`, of which what is stored is normed. Without `x` nothing is added.
+///
+/// # Safety
+/// As [`norm`], with the residual stream as the row.
+#[device]
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(crate) unsafe fn add_rms_norm_row<T: Wide<N>, R: Wide<N>, const N: usize>(
+    (x, residual, w, y): (Option<In<T>>, InOut<R>, In<T>, Out<T>),
+    sizes: (usize, f32),
+    scratch: Shared<f32>,
+) {
+    let add_all = |i| {
+        let (a, mut sum) = (x.map(|x| T::load(x.ptr().add(i))), R::load(residual.ptr().add(i)));
+        if let Some(a) = a {
+            static_for!(k in 0..N => {
+                sum[k] = R::narrow(a[k] + sum[k]).widen();
+            });
+            R::store(residual.ptr().add(i), sum);
+        }
+        sum
+    };
+    let add = |i| {
+        let (a, mut sum) = (x.map(|x| x.at(i).widen()), residual.get(i));
+        if let Some(a) = a {
+            sum = R::narrow(a + sum.widen());
+            residual.set(i, sum);
+        }
+        sum.widen()
+    };
+    // A thread reads again what it wrote itself.
+    let again = (|i| R::load(residual.ptr().add(i)), |i| residual.get(i).widen());
+    let put = (|i, v| T::store(y.ptr().add(i), v), |i, v| y.set(i, T::narrow(v)));
+    norm::<T, N, false>((add_all, add), again, (w, None), put, sizes, scratch);
 }
 
 /// A block a row, with 16-byte loads and stores where every row is aligned for them.
@@ -94,9 +179,7 @@ pub unsafe fn rms_norm(x: In<f32>, w: In<f32>, y: Out<f32>, cols: u32, eps: f32)
     let scratch = shared_array!(RMS_NORM: [f32; 32]);
     let cols = cols as usize;
     let row = block::idx_x() as usize * cols;
-    let (x, y) = (x.from(row), y.from(row));
-    let elements = (|i| x4(x, i), |i| x.at(i));
-    norm(elements, elements, w, y, (cols, eps), scratch);
+    rms_norm_row::<f32, 4>((x.from(row), w, y.from(row)), (cols, eps), scratch);
 }
 
 /// Residual addition and norm in one: `residual += x`, `y = norm(residual) * w`, a block a row, 16 bytes at a time where
@@ -107,24 +190,13 @@ pub unsafe fn add_rms_norm(x: In<f32>, residual: InOut<f32>, w: In<f32>, y: Out<
     let cols = cols as usize;
     let row = block::idx_x() as usize * cols;
     let (x, residual, y) = (x.from(row), residual.from(row), y.from(row));
-    let add4 = |i| {
-        let (a, b) = (x4(x, i), residual.load4(i).0);
-        let sum = [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]];
-        residual.store4(i, F32x4(sum));
-        sum
-    };
-    let add = |i| {
-        let sum = x.at(i) + residual.get(i);
-        residual.set(i, sum);
-        sum
-    };
-    // A thread reads again what it wrote itself.
-    let again = (|i| residual.load4(i).0, |i| residual.get(i));
-    norm((add4, add), again, w, y, (cols, eps), scratch);
+    add_rms_norm_row::<f32, f32, 4>((Some(x), residual, w, y), (cols, eps), scratch);
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use crate::load::{set4, x4};
+use crate::real::Wide;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use warpsmith_device::static_for;
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn contract_of(

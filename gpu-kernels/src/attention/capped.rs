@@ -22,6 +22,7 @@ use super::sweep::*;
 use crate::{
     kv::cached::{Cached, Q8, Rows},
     load::{lane, warp_index},
+    real::Real,
 };
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::{layer, state};
@@ -37,36 +38,45 @@ const WARPS: usize = THREADS as usize / 32;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 const MOST: usize = 256;
 
+/// Floats of shared memory that a block needs.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(crate) const SCRATCH: usize = WARPS * MOST + 2 * WARPS;
+
+/// What a block is given: queries and results are of type `E`.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-struct Args {
-    qkv: In<f32>,
-    columns: In<Column>,
-    y: Out<f32>,
-    stride: u32,
-    y_stride: u32,
-    scale: f32,
-    cap: f32,
-    layer: Layer,
+pub(crate) struct Args<E> {
+    pub qkv: In<E>,
+    pub columns: In<Column>,
+    pub y: Out<E>,
+    pub stride: u32,
+    pub y_stride: u32,
+    pub scale: f32,
+    pub cap: f32,
+    /// Scores stay as they are.
+    pub uncapped: bool,
+    /// A score of each query head that takes a share of its softmax and gives no value.
+    pub sinks: Option<In<f32>>,
+    pub layer: Layer,
 }
 
 /// `scratch` has results of each warp, and behind them its largest score and its sum.
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn attend<T: Cached>(a: Args, scratch: Shared<f32>) {
+pub(crate) unsafe fn attend<T: Cached, E: Real>(a: Args<E>, scratch: Shared<f32>) {
     // The same choice in every thread.
     if a.layer.head_dim <= 64 {
-        pass::<T, 8>(&a, scratch);
+        pass::<T, E, 8>(&a, scratch);
     } else if a.layer.head_dim <= 128 {
-        pass::<T, 16>(&a, scratch);
+        pass::<T, E, 16>(&a, scratch);
     } else {
-        pass::<T, 32>(&a, scratch);
+        pass::<T, E, 32>(&a, scratch);
     }
 }
 
 #[device]
-unsafe fn pass<T: Cached, const LANES: usize>(a: &Args, scratch: Shared<f32>) {
+unsafe fn pass<T: Cached, E: Real, const LANES: usize>(a: &Args<E>, scratch: Shared<f32>) {
     let (head, column, dim) = (block::idx_x(), block::idx_y() as usize, a.layer.head_dim as usize);
     let c = a.columns.at(column);
     let valid = c.position < c.capacity && c.position < a.layer.context;
@@ -77,7 +87,9 @@ unsafe fn pass<T: Cached, const LANES: usize>(a: &Args, scratch: Shared<f32>) {
     let q = [query_at::<LANES>(a.qkv, at, dim, a.scale * core::f32::consts::LOG2_E)];
     let cap = a.cap * core::f32::consts::LOG2_E;
     let twice = 2.0 / cap;
-    let capped = |score: f32| cap * (1.0 - 2.0 / (1.0 + math::exp(score * twice)));
+    let capped = |score: f32| {
+        if a.uncapped { score } else { cap * (1.0 - 2.0 / (1.0 + math::exp(score * twice))) }
+    };
     let (warp, width) = (warp_index(), (64 / LANES) as u32);
     let mine = (from + warp as u32 * width, to, WARPS as u32 * width);
     let mut state = sweep::<T, LANES, 1>(&q, (&keys, &values), dim, mine, |_, _| true, capped);
@@ -102,6 +114,10 @@ unsafe fn pass<T: Cached, const LANES: usize>(a: &Args, scratch: Shared<f32>) {
         factors[w] = math::exp2_approx_ftz(scratch.get(WARPS * MOST + 2 * w) - top);
         sum = math::fma(scratch.get(WARPS * MOST + 2 * w + 1), factors[w], sum);
     }
+    if let Some(sinks) = a.sinks {
+        // Far above all scores it counts for infinity, and leaves nothing of the values.
+        sum += math::exp2_approx_ftz(sinks.at(head as usize) * core::f32::consts::LOG2_E - top);
+    }
     let y = a.y.from(column * a.y_stride as usize + head as usize * dim);
     let mut d = thread::idx_x() as usize;
     while d < dim {
@@ -109,7 +125,7 @@ unsafe fn pass<T: Cached, const LANES: usize>(a: &Args, scratch: Shared<f32>) {
         for w in 0..WARPS {
             value = math::fma(scratch.get(w * MOST + d), factors[w], value);
         }
-        y.set(d, if valid { value / sum } else { f32::NAN });
+        y.set(d, E::narrow(if valid { value / sum } else { f32::NAN }));
         d += THREADS as usize;
     }
 }
@@ -129,11 +145,12 @@ macro_rules! entries {
             cap: f32,
             layer: Layer,
         ) {
-            let scratch = shared_array!($shared: [f32; WARPS * MOST + 2 * WARPS]);
+            let scratch = shared_array!($shared: [f32; SCRATCH]);
             grid::launch_dependents();
             grid::wait_dependencies();
-            let (qkv, columns) = (qkv.buffer(), columns.buffer());
-            attend::<$T>(Args { qkv, columns, y, stride, y_stride, scale, cap, layer }, scratch);
+            let (qkv, columns, uncapped, sinks) = (qkv.buffer(), columns.buffer(), false, None);
+            let args = Args { qkv, columns, y, stride, y_stride, scale, cap, uncapped, sinks, layer };
+            attend::<$T, f32>(args, scratch);
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

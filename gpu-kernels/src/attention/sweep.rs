@@ -2,6 +2,7 @@
 
 use crate::kv::cached::{Cached, Rows};
 use crate::load::lane;
+use crate::real::Real;
 use warpsmith_device::prelude::*;
 
 /// Rows that a group of lanes loads before it uses any.
@@ -46,13 +47,13 @@ pub unsafe fn query<const LANES: usize>(head: Shared<f32>, dim: usize) -> [f32; 
 
 /// This lane's elements of a query in global memory, times `scale`; zeros past the head.
 #[inline(always)]
-pub unsafe fn query_at<const LANES: usize>(x: In<f32>, at: usize, dim: usize, scale: f32) -> [f32; 8] {
+pub unsafe fn query_at<const LANES: usize>(x: In<impl Real>, at: usize, dim: usize, scale: f32) -> [f32; 8] {
     let e = element::<LANES>();
     let mut q = [0.0f32; 8];
     if e < dim {
         for i in 0..8 {
             // SAFETY: the head has `dim` elements, a multiple of 8.
-            q[i] = unsafe { x.at(at + e + i) } * scale;
+            q[i] = unsafe { x.at(at + e + i) }.widen() * scale;
         }
     }
     q

@@ -32,6 +32,7 @@ use crate::state::Column;
 use crate::{
     head::{Turn, turned},
     load::warp_index,
+    real::Real,
 };
 use warpsmith_device::prelude::*;
 
@@ -56,6 +57,42 @@ unsafe fn place(
     if head < heads && position < context { Some((head, at, position as usize)) } else { None }
 }
 
+/// Cosines and sines, and how they are used.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[derive(Clone, Copy)]
+pub(crate) struct Rotate {
+    pub cos: In<f32>,
+    pub sin: In<f32>,
+    pub head_dim: u32,
+    pub n_rot: u32,
+    pub neox: u32,
+    pub context: u32,
+}
+
+/// Turns this warp's head of `heads` in place, and norms it before by the `weight` of a head, where there are any.
+#[device]
+pub(crate) unsafe fn rotate<T: Real>(
+    qk: InOut<T>,
+    (columns, stride, heads): (In<Column>, u32, u32),
+    r: Rotate,
+    norm: Option<(impl Fn(u32) -> In<T>, f32)>,
+) {
+    if let Some((head, at, position)) = place(columns, stride, heads, r.head_dim as usize, r.context) {
+        let (head_dim, n_rot, neox) = (r.head_dim as usize, r.n_rot as usize, r.neox != 0);
+        let (weight, eps) = match &norm {
+            Some((of, eps)) => (Some(of(head)), *eps),
+            None => (None, 0.0),
+        };
+        let (cos, sin, normed) = (r.cos, r.sin, weight.is_some());
+        let turn = Turn { weight: cos, norm: normed, behind: false, eps, cos, sin, position, head_dim, n_rot, neox };
+        // SAFETY: within the weight, which is read with a norm alone, and the head, of which this warp alone has hold.
+        unsafe {
+            let weight = |d| weight.map_or(0.0, |w| w.at(d).widen());
+            turned(&turn, weight, |d| qk.get(at + d).widen(), |d, v| qk.set(at + d, T::narrow(v)));
+        }
+    }
+}
+
 /// Rotary embedding alone, a warp a head.
 #[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4, addresses = "ignored")]
 pub unsafe fn rope(
@@ -70,14 +107,8 @@ pub unsafe fn rope(
     neox: u32,
     context: u32,
 ) {
-    if let Some((_, at, position)) = place(columns, stride, heads, head_dim as usize, context) {
-        let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
-        // Without a norm, the weight is not read.
-        let (weight, norm, eps, neox) = (cos, false, 0.0, neox != 0);
-        let turn = Turn { weight, norm, behind: false, eps, cos, sin, position, head_dim, n_rot, neox };
-        // SAFETY: within the head, of which this warp alone has hold.
-        turned(&turn, |d| unsafe { qk.get(at + d) }, |d, v| unsafe { qk.set(at + d, v) });
-    }
+    let none: Option<(fn(u32) -> In<f32>, f32)> = None;
+    rotate(qk, (columns, stride, heads), Rotate { cos, sin, head_dim, n_rot, neox, context }, none);
 }
 
 /// RMS norm of each head and rotary embedding, a warp a head.
@@ -98,31 +129,31 @@ pub unsafe fn qk_norm_rope(
     context: u32,
     eps: f32,
 ) {
-    if let Some((head, at, position)) = place(columns, stride, q_heads + k_heads, head_dim as usize, context) {
-        let (head_dim, n_rot) = (head_dim as usize, n_rot as usize);
-        let (weight, norm, neox) = (if head < q_heads { q_weight } else { k_weight }, true, neox != 0);
-        let turn = Turn { weight, norm, behind: false, eps, cos, sin, position, head_dim, n_rot, neox };
-        // SAFETY: within the head, of which this warp alone has hold.
-        turned(&turn, |d| unsafe { qk.get(at + d) }, |d, v| unsafe { qk.set(at + d, v) });
-    }
+    let weight = |head| if head < q_heads { q_weight } else { k_weight };
+    let turn = Rotate { cos, sin, head_dim, n_rot, neox, context };
+    rotate(qk, (columns, stride, q_heads + k_heads), turn, Some((weight, eps)));
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-struct Shapes<'a> {
-    qk: &'a DeviceSlice<f32>,
-    cos: &'a DeviceSlice<f32>,
-    sin: &'a DeviceSlice<f32>,
-    columns: &'a DeviceSlice<Column>,
-    stride: u32,
-    heads: u64,
-    head_dim: u32,
-    n_rot: u32,
-    neox: u32,
-    context: u32,
+pub(crate) struct Shapes<'a, T> {
+    pub qk: &'a DeviceSlice<T>,
+    pub cos: &'a DeviceSlice<f32>,
+    pub sin: &'a DeviceSlice<f32>,
+    pub columns: &'a DeviceSlice<Column>,
+    pub stride: u32,
+    pub heads: u64,
+    pub head_dim: u32,
+    pub n_rot: u32,
+    pub neox: u32,
+    pub context: u32,
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn contract_of(m: &'static KernelMeta, heads: &'static str, s: &Shapes<'_>) -> Result<(), ContractError> {
+pub(crate) fn contract_of<T: Element>(
+    m: &'static KernelMeta,
+    heads: &'static str,
+    s: &Shapes<'_, T>,
+) -> Result<(), ContractError> {
     contract::within(m, heads, s.heads, 1u32, i32::MAX)?;
     contract::require(m, s.head_dim > 0, "head_dim", "at least 1", 0)?;
     contract::multiple_of(m, "n_rot", s.n_rot, 2u32)?;
@@ -139,7 +170,7 @@ fn contract_of(m: &'static KernelMeta, heads: &'static str, s: &Shapes<'_>) -> R
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn geometry_of(heads: u64, columns: &DeviceSlice<Column>) -> Geometry {
+pub(crate) fn geometry_of(heads: u64, columns: &DeviceSlice<Column>) -> Geometry {
     Geometry::grid(heads.div_ceil(u64::from(HEADS_PER_BLOCK)), columns.len() as u64, 1u32)
 }
 

@@ -12,6 +12,8 @@
 pub use super::NONE;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::words;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+use crate::real::Real;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::state;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -44,27 +46,33 @@ pub fn masked_reference(x: &[f32], allowed: Option<&[u32]>) -> u32 {
 
 /// The best of the values from `x` on that `may` be taken.
 #[device]
-unsafe fn best_of(x: In<f32>, n: usize, may: impl Fn(usize) -> bool) -> Best {
+unsafe fn best_of<T: Real>(x: In<T>, n: usize, may: impl Fn(usize) -> bool) -> Best {
     let scratch = shared_array!(ARGMAX: [Best; 32]);
     let mut best = Best::NONE;
     let mut i = thread::idx_x() as usize;
     while i < n {
         if may(i) {
-            best = best.merge(Best { value: x.at(i), index: i as u32 });
+            best = best.merge(Best { value: x.at(i).widen(), index: i as u32 });
         }
         i += THREADS as usize;
     }
     block_reduce::argmax(best, scratch)
 }
 
-/// Index of the largest value, a block a column: a candidate a thread, then a warp, then the block.
-#[kernel(block = THREADS, min_blocks = 1, family = "sampling")]
-pub unsafe fn argmax(x: In<f32>, y: Out<u32>, n: u32, stride: u32) {
+/// [`Argmax`] of a block's column.
+#[device]
+pub(crate) unsafe fn column<T: Real>(x: In<T>, y: Out<u32>, n: u32, stride: u32) {
     let column = block::idx_x() as usize;
     let best = best_of(x.from(column * stride as usize), n as usize, |_| true);
     if thread::idx_x() == 0 {
         y.set(column, if best.value.is_nan() { NONE } else { best.index });
     }
+}
+
+/// Index of the largest value, a block a column: a candidate a thread, then a warp, then the block.
+#[kernel(block = THREADS, min_blocks = 1, family = "sampling")]
+pub unsafe fn argmax(x: In<f32>, y: Out<u32>, n: u32, stride: u32) {
+    column(x, y, n, stride);
 }
 
 /// Index of the largest value that a mask allows.
@@ -82,10 +90,10 @@ pub unsafe fn argmax_masked(x: In<f32>, allowed: In<u32>, y: Out<u32>, n: u32, s
 
 /// Rows of `n` values for `columns` columns.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) fn check_rows(
+pub(crate) fn check_rows<T: Element>(
     m: &'static KernelMeta,
     name: &'static str,
-    x: &DeviceSlice<f32>,
+    x: &DeviceSlice<T>,
     (columns, n, stride): (usize, u32, u32),
 ) -> Result<(), ContractError> {
     // NONE itself is no index.
