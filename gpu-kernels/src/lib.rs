@@ -22,6 +22,7 @@
 //! | [`elementwise`] | residual addition, SwiGLU, GEGLU |
 //! | [`residual`] | what a layer adds, normed, onto the residual stream |
 //! | [`sampling`] | from logits to a token |
+//! | [`sixteen`] | the operations of a layer but products, on tensors of f16 and of bf16 |
 //!
 //! What changes from token to token (token, position, length) is read from device memory:
 //! [`state`]. Everything else is a launch argument, checked by the kernel's contract.
@@ -62,6 +63,7 @@ mod real;
 pub mod residual;
 pub mod rope;
 pub mod sampling;
+pub mod sixteen;
 pub mod state;
 
 pub use sampling::argmax;

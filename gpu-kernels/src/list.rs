@@ -1,12 +1,14 @@
 //! The list of kernels: a line for each [`Operation`]. Catalogue, cases, benchmarks and budgets come from it.
 
 use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Rng, Shape, UnknownSize};
+use crate::elementwise::Glu;
 use crate::format::Format;
 use crate::gemv::cases::Product;
 use crate::kv::KvType;
+use crate::sixteen::Sixteen;
 use crate::{
     attention, collective, delta, elementwise, embed, experts, gather, gemv, kv, layer_norm, norm, persistent,
-    residual, rope, sampling,
+    residual, rope, sampling, sixteen,
 };
 use std::fmt;
 use warpsmith_device::KernelMeta;
@@ -199,6 +201,44 @@ operations! {
     Sample = sampling::cases::Samples;
     /// The most likely tokens of each column.
     Top = sampling::cases::Tops;
+    /// Norms of tensors of 16 bits.
+    Norm16 {
+        /// Which norm.
+        norm: sixteen::cases::Norm,
+        /// The type of the tensors.
+        of: Sixteen
+    } = sixteen::cases::Norms;
+    /// Sums of tensors of 16 bits, or onto a residual stream of f32.
+    Sum16 {
+        /// A residual stream of f32.
+        shadow: bool,
+        /// The type of the tensors.
+        of: Sixteen
+    } = sixteen::cases::Sums;
+    /// Gates of 16 bits.
+    Glu16 {
+        /// What comes of a gate and its up.
+        glu: Glu,
+        /// The type of the tensors.
+        of: Sixteen
+    } = sixteen::cases::Glus;
+    /// Tensors in another type.
+    Cast(cast: sixteen::cases::Cast) = sixteen::cases::Casts;
+    /// Norm and rotary embedding of heads of 16 bits.
+    Rope16(of: Sixteen) = sixteen::cases::Rotations;
+    /// Keys and values of 16 bits into a cache.
+    KvAppend16 {
+        /// The type of the cache.
+        kv: KvType,
+        /// The type of the tensors.
+        of: Sixteen
+    } = sixteen::cases::Appends;
+    /// Attention of queries of 16 bits.
+    Attention16(of: Sixteen) = sixteen::cases::Attentions;
+    /// The rows of tokens of a table of 16 bits.
+    Embedding16(of: Sixteen) = sixteen::cases::Embeddings;
+    /// The index of the largest of logits of 16 bits.
+    Argmax16(of: Sixteen) = sixteen::cases::Argmaxes;
 }
 
 /// Every kernel of this crate, in the order of the list.

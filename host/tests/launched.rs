@@ -20,6 +20,7 @@ const COMPARED: &str =
 const BY_EYE: &str =
     "reads records an element at a time, short enough to be checked by eye, as the fast products are not";
 const UNFUSED: &str = "an operation by itself, for programs whose steps are not those of `Decoder`";
+const SIXTEEN: &str = "an operation on tensors of 16 bits, for programs whose tensors are that";
 const CHOICE: &str = "a way to choose tokens, for programs that do not choose with `Sample`";
 
 const SEVERAL: &str = "what several devices do together; `tensor_parallel.rs` decodes on several";
@@ -44,6 +45,38 @@ const OTHERS: &[(&str, &str)] = &[
     ("argmax", CHOICE),
     ("argmax_masked", CHOICE),
     ("repetition_penalty", CHOICE),
+    ("rms_norm_f16", SIXTEEN),
+    ("rms_norm_bf16", SIXTEEN),
+    ("add_rms_norm_f16", SIXTEEN),
+    ("add_rms_norm_bf16", SIXTEEN),
+    ("add_rms_norm_shadow_f16", SIXTEEN),
+    ("add_rms_norm_shadow_bf16", SIXTEEN),
+    ("rms_norm_add_shadow_f16", SIXTEEN),
+    ("rms_norm_add_shadow_bf16", SIXTEEN),
+    ("layer_norm_f16", SIXTEEN),
+    ("layer_norm_bf16", SIXTEEN),
+    ("scaled_add_f16", SIXTEEN),
+    ("scaled_add_bf16", SIXTEEN),
+    ("add_shadow_f16", SIXTEEN),
+    ("add_shadow_bf16", SIXTEEN),
+    ("glu_f16", SIXTEEN),
+    ("glu_bf16", SIXTEEN),
+    ("qk_norm_rope_f16", SIXTEEN),
+    ("qk_norm_rope_bf16", SIXTEEN),
+    ("kv_append_f16", SIXTEEN),
+    ("kv_append_bf16", SIXTEEN),
+    ("attn_f16", SIXTEEN),
+    ("attn_bf16", SIXTEEN),
+    ("embedding_f16", SIXTEEN),
+    ("embedding_bf16", SIXTEEN),
+    ("argmax_f16", SIXTEEN),
+    ("argmax_bf16", SIXTEEN),
+    ("cast_f32_f16", SIXTEEN),
+    ("cast_f32_bf16", SIXTEEN),
+    ("cast_f16_f32", SIXTEEN),
+    ("cast_bf16_f32", SIXTEEN),
+    ("cast_f16_bf16", SIXTEEN),
+    ("cast_bf16_f16", SIXTEEN),
     ("collective", SEVERAL),
     ("exchange", SEVERAL),
 ];

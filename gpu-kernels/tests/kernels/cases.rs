@@ -66,5 +66,8 @@ tests! {
     delta_nets: Subject::DeltaConv | Subject::DeltaRule | Subject::DeltaChunks | Subject::GateHeads,
     collectives: Subject::Collective | Subject::Exchange,
     layers: Subject::Layers { .. },
+    tensors_of_16_bits: Subject::Norm16 { .. } | Subject::Sum16 { .. } | Subject::Glu16 { .. } | Subject::Cast(_)
+        | Subject::Rope16(_) | Subject::KvAppend16 { .. } | Subject::Attention16(_) | Subject::Embedding16(_)
+        | Subject::Argmax16(_),
     sampling: Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty | Subject::Sample,
 }

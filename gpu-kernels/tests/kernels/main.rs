@@ -25,6 +25,7 @@ mod planes;
 mod prompts;
 mod query_tiles;
 mod rope;
+mod sixteen;
 mod step;
 mod support;
 

@@ -1,6 +1,6 @@
 //! The cases of attention.
 
-mod cache;
+pub(crate) mod cache;
 mod capped;
 mod decode;
 mod prefill;
