@@ -2,10 +2,11 @@
 //!
 //! `warpsmith-interop late` opens the device before cudarc has loaded a driver, and shows what is said where there are two.
 
-use cudarc::driver::{CudaContext, DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 use std::error::Error;
-use warpsmith_host::device::DeviceSlice;
+use warpsmith_host::device::{DeviceSlice, bf16};
 use warpsmith_host::gpu_kernels::elementwise::ResidualAdd;
+use warpsmith_host::gpu_kernels::sixteen::AddRmsNormShadowBf16;
 use warpsmith_host::{Buffer, Device, Stream};
 
 const N: usize = 1000;
@@ -28,6 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     one_launch(&stream, &theirs, &x, &mut y)?;
     println!("a launch on cudarc's buffers: {}", theirs.clone_dtoh(&y)?[N - 1]);
+
+    println!("a norm of cudarc's bf16: {}", one_norm(&stream, &theirs)?);
 
     // A graph keeps what it uses, so it takes buffers, and a buffer can keep cudarc's.
     let (address, _) = y.device_ptr(&theirs);
@@ -71,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// y = x + x
 fn one_launch(
     stream: &Stream,
-    theirs: &cudarc::driver::CudaStream,
+    theirs: &CudaStream,
     x: &cudarc::driver::CudaSlice<f32>,
     y: &mut cudarc::driver::CudaSlice<f32>,
 ) -> Result<(), warpsmith_host::Error> {
@@ -80,6 +83,27 @@ fn one_launch(
     // SAFETY: N elements each of live allocations, borrowed shared and exclusively; the launch is on the stream that cudarc knows.
     let (x, y) = unsafe { (DeviceSlice::from_raw(x, N), DeviceSlice::from_raw_mut(y, N)) };
     stream.launch(ResidualAdd { x, residual: x, y, n: N as u32 })
+}
+
+/// residual += x, y = norm(residual): tensors of bf16, and a residual stream of f32 that they are added to without rounding. Without
+/// its feature for them cudarc takes numbers of 16 bits as u16.
+fn one_norm(stream: &Stream, theirs: &CudaStream) -> Result<bf16, Box<dyn Error>> {
+    let mut residual = theirs.clone_htod(&[-1.0f32; N])?;
+    let x = theirs.clone_htod(&[bf16::from_f32(3.0).to_bits(); N])?;
+    let weight = theirs.clone_htod(&[bf16::from_f32(1.5).to_bits(); N])?;
+    let mut y = theirs.alloc_zeros::<u16>(N)?;
+    {
+        let ((x, _x), (w, _w)) = (x.device_ptr(theirs), weight.device_ptr(theirs));
+        let ((residual, _residual), (y, _y)) = (residual.device_ptr_mut(theirs), y.device_ptr_mut(theirs));
+        // SAFETY: as in `one_launch`.
+        let (x, w) = unsafe { (DeviceSlice::<bf16>::from_raw(x, N), DeviceSlice::<bf16>::from_raw(w, N)) };
+        // SAFETY: as above.
+        let (residual, y) =
+            unsafe { (DeviceSlice::from_raw_mut(residual, N), DeviceSlice::<bf16>::from_raw_mut(y, N)) };
+        // A row of N columns.
+        stream.launch(AddRmsNormShadowBf16 { x, residual, w, y, cols: N as u32, eps: 1e-6, added: 1 })?;
+    }
+    Ok(bf16::from_bits(theirs.clone_dtoh(&y)?[N - 1]))
 }
 
 /// The other way round, on the software driver: this crate has started its own by then, and cudarc loads another.

@@ -38,6 +38,7 @@ fn kernels_run_on_what_cudarc_has_made() {
     let text = run(&[]);
     let want = "engine: software (sm_90, 1 device(s))\n\
                 a launch on cudarc's buffers: 2\n\
+                a norm of cudarc's bf16: 1.5\n\
                 after ten replays: 12\n\
                 with a call of cudarc's in the graph: [2.0, 0.0]\n\
                 read by cudarc: 0\n";
