@@ -4,6 +4,7 @@
 
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 use std::error::Error;
+use std::sync::Arc;
 use warpsmith_host::device::{DeviceSlice, bf16};
 use warpsmith_host::gpu_kernels::elementwise::ResidualAdd;
 use warpsmith_host::gpu_kernels::sixteen::AddRmsNormShadowBf16;
@@ -87,7 +88,7 @@ fn one_launch(
 
 /// residual += x, y = norm(residual): tensors of bf16, and a residual stream of f32 that they are added to without rounding. Without
 /// its feature for them cudarc takes numbers of 16 bits as u16.
-fn one_norm(stream: &Stream, theirs: &CudaStream) -> Result<bf16, Box<dyn Error>> {
+fn one_norm(stream: &Stream, theirs: &Arc<CudaStream>) -> Result<bf16, Box<dyn Error>> {
     let mut residual = theirs.clone_htod(&[-1.0f32; N])?;
     let x = theirs.clone_htod(&[bf16::from_f32(3.0).to_bits(); N])?;
     let weight = theirs.clone_htod(&[bf16::from_f32(1.5).to_bits(); N])?;

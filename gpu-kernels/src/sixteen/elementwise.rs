@@ -12,7 +12,9 @@
 //! rounded correctly. The functions are those of [`elementwise`](crate::elementwise). A thread takes eight elements, in one access where
 //! all addresses are multiples of 16, and what comes of one depends on it alone.
 
-use super::{SPAN, THREADS};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::SPAN;
+use super::THREADS;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{WIDTH, spread::spread};
 #[cfg(not(target_arch = "nvptx64"))]

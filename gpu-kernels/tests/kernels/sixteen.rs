@@ -8,7 +8,7 @@ use warpsmith_device::{DeviceSlice, Launcher};
 
 /// FE-21: the sum does not fit f16, and its row is lost; a residual stream of f32 keeps it.
 #[test]
-fn a_residual_stream_of_f16_overflows_where_its_shadow_does_not() {
+fn fe_21_a_residual_stream_of_f16_overflows_where_its_shadow_does_not() {
     let mut gpu = Gpu::new();
     let (cols, eps) = (64u32, 1e-6);
     let x = gpu.upload(&[f16::from_f32(40000.0); 64]);
@@ -25,7 +25,7 @@ fn a_residual_stream_of_f16_overflows_where_its_shadow_does_not() {
 
 /// FE-27: the row of the last token begins 4.6 thousand million elements behind the first.
 #[test]
-fn places_in_a_table_are_counted_in_64_bits() {
+fn fe_27_places_in_a_table_are_counted_in_64_bits() {
     let mut gpu = Gpu::new();
     let (vocab, cols) = (1_200_000u32, 4096u32);
     let row: Vec<bf16> = Rng(3).floats(cols as usize).into_iter().map(bf16::from_f32).collect();
