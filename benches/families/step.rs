@@ -6,7 +6,9 @@ use std::rc::Rc;
 use gpu_kernels::elementwise::ResidualAdd;
 use warpsmith_bench::{Bench, Failed, Group, Output, Run, Work, gpu, numbered};
 use warpsmith_device::Launcher;
-use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions};
+use warpsmith_host::decode::{
+    Activations, DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions,
+};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::{KvRounding, Reference};
 
@@ -76,11 +78,16 @@ pub fn whole(bench: &Bench) -> Result<(), Failed> {
             .map(|(_, variant)| variant)
             {
                 let capacity = Some(2 * POSITION);
-                let options = SessionOptions {
-                    sequence: SequenceOptions { capacity, ..Default::default() },
-                    decoder: DecoderOptions { mode, programmatic, persistent, ..Default::default() },
+                let session = |activations| {
+                    let sequence = SequenceOptions { capacity, ..Default::default() };
+                    let decoder = DecoderOptions { mode, programmatic, persistent, activations, ..Default::default() };
+                    Session::new(&model, SessionOptions { sequence, decoder })
                 };
-                let mut session = Session::new(&model, options)?;
+                let mut session = match session(Activations::default())? {
+                    // Weights of F16 are taken with exact activations alone.
+                    none if persistent && none.persistent_layers() == 0 => session(Activations::F32)?,
+                    some => some,
+                };
                 for _ in 0..POSITION {
                     session.feed(TOKEN)?;
                 }

@@ -281,8 +281,8 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
             }
         }
     }
-    // 23 formats twice, 20 products with codes of one column and 20 of many, 22 and 22 with f16, 7 that write codes or f16, 3 attentions for
+    // 23 formats twice, 20 products with codes of one column and 20 of many, 22 and 22 with f16, 8 that write codes or f16, 3 attentions for
     // steps, 6 for prompts and 3 with caps, 3 stores, 4 of mixtures of experts, 5 of delta nets, 3 of
     // sampling, and six.
-    assert_eq!(waiting, 46 + 20 + 20 + 22 + 22 + 7 + 3 + 6 + 3 + 3 + 4 + 5 + 3 + 6);
+    assert_eq!(waiting, 46 + 20 + 20 + 22 + 22 + 8 + 3 + 6 + 3 + 3 + 4 + 5 + 3 + 6);
 }
