@@ -514,7 +514,7 @@ mod tests {
         let quantized = |columns, quant_format, flags| with_all(2, 9, 128, columns, 64, 64, quant_format, flags);
         assert!(quantized(2, 5, NEXT).is_ok() && quantized(2, 6, NEXT).is_ok());
         assert_eq!(quantized(2, 5, 0).unwrap_err().argument, "quant_format");
-        assert_eq!(quantized(2, 8, NEXT).unwrap_err().argument, "quant_format");
+        assert_eq!(quantized(2, 9, NEXT).unwrap_err().argument, "quant_format");
         assert_eq!(quantized(2, 1, NEXT).unwrap_err().argument, "cols");
         // Three rows, whatever the columns.
         assert!(launch(9, 192, 0, 64, 64, ROWS).is_ok());

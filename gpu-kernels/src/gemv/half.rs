@@ -30,10 +30,10 @@
 //! one activation of 26 times the root mean square were off by 1e-5 to 4e-5 of `sum |w * x|`, where eight bits are by 4e-4 to 8e-4.
 //!
 //! # Two f16
-//! With [`PAIRS`](super::PAIRS) each column of `x` is two ([`QuantizeF16x2`]): the nearest f16 as above, and the nearest f16 of what that
-//! leaves, times 2048. The entry points multiply both, side by side in the same tiles, and add the second product, divided by 2048, to the
-//! first. An activation is then rounded by 2^-22 of it, or 2^-32 where it is below 2^-10; weights are what they are above. So where these
-//! are f16 in the file, what is left is the order of sums. A block has half as many columns.
+//! With [`PAIRS`](super::PAIRS) each column of `x` is two ([`QuantizeF16x2`]): the nearest f16 of 1/1024 of an activation, and the nearest f16 of
+//! what that leaves, times 2048. The entry points multiply both, side by side in the same tiles, and add the second product, divided by
+//! 2048, to the first. An activation is then rounded by 2^-22 of it, or 2^-26 where it is below 2^-4, and infinite from 67,092,480 on;
+//! weights are what they are above. So where these are f16 in the file, what is left is the order of sums. A block has half as many columns.
 //!
 //! The instruction: PTX ISA, `mma` with `.f16` operands. Before sm_80 it is two of half the depth.
 
@@ -72,11 +72,12 @@ const fn large_shared(columns: u32) -> usize {
     2 * HALF * (super::tensor::ROWS + columns) as usize
 }
 
-/// The sum of products of two f16 for each activation.
+/// The product of two f16 for each activation, from those of both as [`whole`] gives them.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
 fn of_pair([first, rest]: [f32; 2]) -> f32 {
-    math::fma(rest, const { 1.0 / super::quant_format::half::REST }, first)
+    use super::quant_format::half::{REST, SHARE, SHARE_OF_TWO};
+    math::fma(rest, const { 1.0 / REST }, first) * const { SHARE / SHARE_OF_TWO }
 }
 
 /// A product from the sums of its f16.

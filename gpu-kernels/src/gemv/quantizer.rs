@@ -79,7 +79,7 @@ pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize) {
 pub unsafe fn round_unit(parts: u32, v: f32, to: Out<U32x4>, u: usize, cols: u32) {
     let units = cols.div_ceil(half::UNIT) as usize;
     let mut to = to.cast::<u16>();
-    let (mut left, mut v) = (parts, v * half::SHARE);
+    let (mut left, mut v) = (parts, v * if parts == 1 { half::SHARE } else { half::SHARE_OF_TWO });
     loop {
         let bits = convert::f32_to_f16_bits(v);
         to.set(half::place(u, lane()), bits);

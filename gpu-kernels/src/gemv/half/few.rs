@@ -138,12 +138,12 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
         let (outputs, root) = (BLOCK_ROWS >> a.epilogue.shift(), a.root(column_of_all as usize));
         a.finish_with::<true>(place, BLOCK_ROWS, outputs, (root, column_of_all), |row| {
             // Of two the second comes first; a loop rather than the same code twice.
-            let (mut sum, mut left) = (0.0, a.pair());
+            let (mut sums, mut left) = ([0.0; 2], a.pair());
             loop {
                 let of_half = of_classes(of_column.from(left as usize * FEW_STRIDE), row);
-                sum = super::of_pair([super::whole::<F>(of_half), sum]);
+                sums = [super::whole::<F>(of_half), sums[0]];
                 if left == 0 {
-                    return sum;
+                    return if a.pair() == 0 { sums[0] } else { super::of_pair(sums) };
                 }
                 left = again(left) - 1;
             }
