@@ -311,7 +311,7 @@ fn contracts_name_the_argument() {
     assert_eq!(argument(coding(144, bytes, 26, 10)), "rows");
     assert_eq!(argument(coding(160, bits, 136, 10)), "rows");
     assert_eq!(argument(coding(128, bits, 67, 8)), "quantized");
-    assert_eq!(argument(coding(160, 8, 26, 10)), "quant_format");
+    assert_eq!(argument(coding(160, 9, 26, 10)), "quant_format");
     // SAFETY: as above.
     let quantize = |address, x, quantized, columns| unsafe {
         QuantizeI8 {
