@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `q` | column `c` from `c * stride` on: `[q_heads, head_dim]`, turned |
 //! | `columns` | [`Column`]s of any sequences; what they attend to is stored already, their own keys and values too |
-//! | `sinks` | f32 `[q_heads]`, read with [`SINKS`]: scores beside those of positions, without values |
+//! | `sinks` | f32 `[q_heads]`, read with [`SINKS`](crate::layer::SINKS): scores beside those of positions, without values |
 //! | `y` | column `c` from `c * y_stride` on: `[q_heads, head_dim]` |
 //! | `layer` | [`Layer`]: heads, window and sinks; tables and norms are not looked at |
 //! | `scale` | what products of a query and a key are multiplied with: `1 / sqrt(head_dim)` in most models |

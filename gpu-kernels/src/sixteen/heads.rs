@@ -1,8 +1,8 @@
 //! Heads of f16 and of bf16: rotary embedding of queries and keys, and the store of keys and values.
 //!
-//! [`QkNormRopeF16`] is [`rope`](crate::rope) in place on `qk`, column `c` from `c * stride` on, `q_heads` and then `k_heads`: with
-//! [`QK_NORM`](crate::layer::QK_NORM) in `flags` each head is first normed by its weight, `[head_dim]` of the type; with
-//! [`NEOX`](crate::layer::NEOX) pairs are halves of the first `n_rot` elements, else neighbours. Cosines and sines are f32
+//! [`QkNormRopeF16`] is [`rope`](mod@crate::rope) in place on `qk`, column `c` from `c * stride` on, `q_heads` and then `k_heads`: with
+//! [`QK_NORM`] in `flags` each head is first normed by its weight, `[head_dim]` of the type; with
+//! [`NEOX`] pairs are halves of the first `n_rot` elements, else neighbours. Cosines and sines are f32
 //! `[context, n_rot / 2]` of [`rope_tables`](crate::rope::rope_tables). Norm and rotation are rounded once. A position at or past
 //! `context` changes nothing.
 //!

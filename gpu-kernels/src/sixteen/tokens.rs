@@ -4,7 +4,7 @@
 //! at or past `vocab` gives NaN throughout, and no row of the table stands in for it. Places are counted in 64 bits.
 //!
 //! [`ArgmaxF16`]: `y[r]` is the index of the largest of `n` logits from `r * stride` on, by the rules of
-//! [`argmax`](crate::sampling::argmax): the lowest index of equal ones, never a NaN, [`NONE`](crate::sampling::NONE) where all are.
+//! [`argmax`]: the lowest index of equal ones, never a NaN, [`NONE`](crate::sampling::NONE) where all are.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::SPAN;
