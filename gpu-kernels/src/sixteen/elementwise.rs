@@ -17,7 +17,6 @@ use super::SPAN;
 use super::THREADS;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{WIDTH, spread::spread};
-#[cfg(not(target_arch = "nvptx64"))]
 use crate::elementwise::Glu;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::{elementwise::glu, real::Wide};
@@ -68,7 +67,7 @@ unsafe fn gated<T: Wide<8>>((gate, up, y): (*const T, Option<*const T>, *mut T),
     let ungated = up.is_none();
     pairs(cols, (gate, up, y), |gate, up| {
         let up = if ungated { 1.0 } else { up };
-        glu([gate, up], function == 1, function == 2)
+        glu([gate, up], function == Glu::Gelu as u32, function == Glu::Clamped as u32)
     });
 }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use warpsmith_driver_api::software::LaunchProfile;
 use warpsmith_host::gpu_kernels::cases::{Product, Subject};
 use warpsmith_host::gpu_kernels::format::Format;
-use warpsmith_host::gpu_kernels::gemv::Activations;
 
 use crate::commands::budget::families::product;
 use crate::commands::budget::{Assembled, PROFILE, Tools, assemble_all};
@@ -40,8 +39,7 @@ impl Modelled {
     /// Compiles the products with weights of some formats.
     pub fn new(figures: Figures, formats: &[Format], tools: &Tools) -> Result<Modelled, Failure> {
         let of = |format: Format| {
-            let taken = Activations::ALL.into_iter().filter(move |a| a.take(format));
-            taken.map(move |activations| product(activations).kernel(format))
+            super::candidates(format).into_iter().map(move |activations| product(activations).kernel(format))
         };
         let names: BTreeSet<String> = formats.iter().flat_map(|format| of(*format)).collect();
         let codes = assemble_all(names, figures.gpu.sm, tools)?;

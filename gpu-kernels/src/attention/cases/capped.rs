@@ -122,7 +122,7 @@ fn run<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv:
             let at = (kv_heads + h / (q_heads / kv_heads)) * capacity * dim;
             let (keys, values) = (&keys[at..][..capacity * dim], &values[at..][..capacity * dim]);
             let q: Vec<f64> = x[c * stride + h * dim..][..dim].iter().map(|v| f64::from(*v)).collect();
-            let want = reference(&q, (keys, values), range.clone(), (scale.into(), cap as f64));
+            let want = reference(&q, (keys, values), range.clone(), (scale.into(), cap as f64, None));
             let largest = values.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
             close(&y[h * dim..][..dim], &want, |_| 3e-5 * largest)
                 .map_err(|e| Failure::Wrong(format!("column {c} head {h}: {e}")))?;
@@ -131,17 +131,21 @@ fn run<B: Bench, T: Stored>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng, kv:
     Ok(())
 }
 
-/// Softmax of capped scores over the positions of one head in f64, and the weighted sum of values.
-fn reference(
+/// Softmax of scores over the positions of one head in f64, capped if there is a cap, with a sink if there is one, and the weighted sum of values.
+pub(crate) fn reference(
     q: &[f64],
     (keys, values): (&[f32], &[f32]),
     range: std::ops::Range<usize>,
-    (scale, cap): (f64, f64),
+    (scale, cap, sink): (f64, f64, Option<f32>),
 ) -> Vec<f64> {
     let dim = q.len();
     let row = |cache: &[f32], t: usize, d: usize| f64::from(cache[t * dim + d]);
-    let dot = |t: usize| (0..dim).map(|d| q[d] * row(keys, t, d)).sum::<f64>();
-    let weights: Vec<f64> = range.clone().map(|t| (cap * (dot(t) * scale / cap).tanh()).exp()).collect();
-    let sum: f64 = weights.iter().sum();
+    let score = |t: usize| (0..dim).map(|d| q[d] * row(keys, t, d)).sum::<f64>() * scale;
+    let capped = |score: f64| if cap > 0.0 { cap * (score / cap).tanh() } else { score };
+    let scores: Vec<f64> = range.clone().map(|t| capped(score(t))).collect();
+    let sink = sink.map_or(f64::NEG_INFINITY, f64::from);
+    let largest = scores.iter().copied().fold(sink, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+    let sum = weights.iter().sum::<f64>() + (sink - largest).exp();
     (0..dim).map(|d| range.clone().zip(&weights).map(|(t, w)| w * row(values, t, d)).sum::<f64>() / sum).collect()
 }

@@ -1,7 +1,7 @@
 //! The cases of attention.
 
 pub(crate) mod cache;
-mod capped;
+pub(crate) mod capped;
 mod decode;
 mod prefill;
 mod step;

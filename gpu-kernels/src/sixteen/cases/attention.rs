@@ -2,6 +2,7 @@
 
 use super::{Number, listed, name, near, numbers, values};
 use crate::attention::cases::cache::{Cache, column, sinks};
+use crate::attention::cases::capped::reference;
 use crate::cases::{Bench, Failure, Listed, NamedSizes, Operation, Outcome, Rng, Shape};
 use crate::layer::{Layer, SINKS};
 use crate::sixteen::{AttnBf16, AttnF16, Sixteen};
@@ -148,23 +149,4 @@ fn run<B: Bench, T: Number>(
         }
     }
     Ok(())
-}
-
-/// Softmax of scores over the positions of one head in f64, capped if there is a cap, with a sink if there is one, and the weighted sum of values.
-fn reference(
-    q: &[f64],
-    (keys, values): (&[f32], &[f32]),
-    range: std::ops::Range<usize>,
-    (scale, cap, sink): (f64, f64, Option<f32>),
-) -> Vec<f64> {
-    let dim = q.len();
-    let row = |cache: &[f32], t: usize, d: usize| f64::from(cache[t * dim + d]);
-    let score = |t: usize| (0..dim).map(|d| q[d] * row(keys, t, d)).sum::<f64>() * scale;
-    let capped = |score: f64| if cap > 0.0 { cap * (score / cap).tanh() } else { score };
-    let scores: Vec<f64> = range.clone().map(|t| capped(score(t))).collect();
-    let sink = sink.map_or(f64::NEG_INFINITY, f64::from);
-    let largest = scores.iter().copied().fold(sink, f64::max);
-    let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-    let sum = weights.iter().sum::<f64>() + (sink - largest).exp();
-    (0..dim).map(|d| range.clone().zip(&weights).map(|(t, w)| w * row(values, t, d)).sum::<f64>() / sum).collect()
 }

@@ -144,9 +144,7 @@ impl Decoder {
             let columns = self.by_rank(|rank| {
                 part.iter().enumerate().map(|(n, &token)| sequence.column(rank, token, before + n)).collect()
             });
-            let shape = Shape::prompt(part.len(), kv, before + part.len() == tokens.len(), each.is_some());
-            let shape = shape.tiled(self.tiles_of(kv, std::iter::once(part.len())), false);
-            let shape = shape.in_chunks(part.len() >= self.least_in_chunks());
+            let shape = self.prompt_shape(part.len(), kv, before + part.len() == tokens.len(), each.is_some());
             let planned = self.planned(shape);
             self.samplers.clear();
             self.samplers.set(0, parameters);

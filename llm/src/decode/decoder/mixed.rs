@@ -128,6 +128,12 @@ impl Decoder {
         if possible && self.lead.runs.is_some() { CHUNKED } else { usize::MAX }
     }
 
+    /// The shape of a step that is one prompt of `count` tokens, as [`Shape::prompt`] has it, with the tiles and chunks that it is taken in.
+    pub(super) fn prompt_shape(&self, count: usize, kv: KvType, predicted: bool, each: bool) -> Shape {
+        let shape = Shape::prompt(count, kv, predicted, each).tiled(self.tiles_of(kv, std::iter::once(count)), false);
+        shape.in_chunks(count >= self.least_in_chunks())
+    }
+
     /// Appends tokens of any number to each of the sequences, in one step, and gives what is predicted: the tokens of the parts in
     /// order, and of a part's tokens in order. [`Decoder::logits`] counts its places likewise.
     ///

@@ -5,7 +5,6 @@ use super::lane::Run;
 use super::runs::Fed;
 use crate::decode::DecodeError;
 use crate::decode::sequence::Sequence;
-use crate::decode::shape::Shape;
 
 impl Decoder {
     /// Brings the states of a sequence to its last token. Keys and values of the tokens that are fed for it are stored again. They are fed
@@ -36,9 +35,7 @@ impl Decoder {
             let count = places.len();
             let columns =
                 self.by_rank(|rank| places.clone().map(|position| sequence.column_of(rank, position)).collect());
-            let shape = Shape::prompt(count, kv, false, false);
-            let shape = shape.tiled(self.tiles_of(kv, std::iter::once(count)), false);
-            let shape = shape.in_chunks(count >= self.least_in_chunks());
+            let shape = self.prompt_shape(count, kv, false, false);
             let planned = self.planned(shape);
             let run = Run::of(planned.0, count, 0, first as u32);
             self.stage_columns(planned.0, &columns, 0, &[run])?;
