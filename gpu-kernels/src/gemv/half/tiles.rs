@@ -235,10 +235,10 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
     });
 }
 
-/// Columns of f16 of a block, by its shared memory.
+/// Columns of f16 of a block, by its shared memory. Without a branch: what is collective behind one is written once in each of its sides.
 #[inline(always)]
 fn block_columns() -> u32 {
-    if dynamic_bytes() as usize > 16 * super::large_shared(COLUMNS) { 2 * COLUMNS } else { COLUMNS }
+    COLUMNS << u32::from(dynamic_bytes() as usize > 16 * super::large_shared(COLUMNS))
 }
 
 /// Outputs of all columns as `[column][row]`: of two columns of f16 side by side, which a lane has both of.
