@@ -16,10 +16,9 @@ use super::history::{self, Ordering};
 use super::init::{self, BlockInit, Init, InitCheck};
 use super::profile::Counts;
 use super::race::{self, BlockRaces, RaceCheck, Races};
-use super::raw::{RawSite, Scene};
+use super::raw::Scene;
 use super::talk::Conversation;
-use super::uses::joined;
-use super::{Checks, Detail, Inspection, SiteKind};
+use super::{Checks, Inspection};
 
 /// The checkers' state of one block in execution.
 #[derive(Default)]
@@ -124,19 +123,13 @@ impl Checker {
         }
         all.findings = findings.finish();
         if let Some(ordering) = ordering {
-            let site = |(pc, thread), writes| {
-                let (kernel, operation) = (Some(kernel.to_owned()), ordering.name.to_owned());
-                let kind = SiteKind::Use { writes, kernel, operation, earlier: false };
-                RawSite { kind, thread: Some(thread), pc, detail: Detail::None }.finish(&scene)
-            };
             let uses = match races.talk.take() {
                 Some(talk) => talk.end().into_iter().map(|(tag, uses)| (Some(tag), uses)).collect(),
                 None => vec![(None, races.uses())],
             };
-            let early = joined(races.early.unwrap_or_default());
-            all.findings.extend(history::overtaken(memory, kernel, &early, ordering, &site));
-            for (tag, uses) in uses {
-                all.findings.extend(history::record(memory, kernel, (tag, &uses), ordering, &site));
+            all.findings.extend(history::overtaken(memory, &scene, races.early.unwrap_or_default(), ordering));
+            for uses in uses {
+                all.findings.extend(history::record(memory, &scene, uses, ordering));
             }
         }
         all

@@ -12,7 +12,7 @@ use super::shared::Shared;
 use crate::Checks;
 use crate::findings::Findings;
 use crate::talk::{Conversation, Voice};
-use crate::uses::{Use, joined};
+use crate::uses::{Use, add};
 use std::sync::Arc;
 use warpsmith_simt::Module;
 use warpsmith_simt::machine::Cx;
@@ -89,14 +89,14 @@ impl Races {
         races
     }
 
-    /// What the launch has accessed in global memory, reads first, in order of addresses.
+    /// What the launch has accessed in global memory.
     pub(crate) fn uses(&self) -> Vec<Use> {
         let mut list: Vec<Use> = Vec::new();
         self.global.each(|at, bytes, r| {
             let thread = (u64::from(owner(r.block, 0)), u32::from(r.warp), r.lanes.trailing_zeros() & 31);
-            list.push((r.flags & flag::WRITE != 0, at, at + bytes, (r.pc, thread)));
+            add(&mut list, (r.flags & flag::WRITE != 0, at, at + bytes, (r.pc, thread)));
         });
-        joined(list)
+        list
     }
 
     /// The access at a position.
