@@ -136,6 +136,11 @@ impl Module {
         (debug.map_or(0, |d| d.line), location)
     }
 
+    /// The text that it was loaded from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// A line of the text, from 1; empty if there is none.
     pub fn line(&self, number: u32) -> &str {
         let starts = self.line_starts.get_or_init(|| {

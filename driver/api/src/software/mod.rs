@@ -27,6 +27,7 @@ mod ipc;
 mod jit;
 mod libraries;
 mod params;
+mod parsed;
 mod report;
 mod reuse;
 mod rules;

@@ -7,12 +7,13 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warpsmith_simt::{KernelInfo, LoadOptions, Module as Ptx};
+use warpsmith_simt::{KernelInfo, Module as Ptx};
 
 use crate::arg::{In, Out};
 use crate::codes::{Code, Res};
 use crate::software::image;
 use crate::software::jit::Options;
+use crate::software::parsed;
 use crate::software::report::report;
 use crate::software::rules::{capture, limits};
 use crate::software::run::issue;
@@ -28,13 +29,13 @@ use crate::types::*;
 pub(crate) fn parse(text: &str, sm: u32, options: &Options, warnings: &[String]) -> Res<Arc<Ptx>> {
     let start = Instant::now();
     let tuned = if options.tuning.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(options.tuning.apply(text)) };
-    let loaded = Ptx::load_entries(&tuned, &LoadOptions { sm });
+    let loaded = parsed::module(&tuned, sm);
     options.took(start);
     match loaded {
         Ok(ptx) => {
             let warnings = warnings.iter().map(|warning| format!("warning : {warning}\n"));
             options.info(&(warnings.collect::<String>() + &summary(&ptx, sm)));
-            Ok(Arc::new(ptx))
+            Ok(ptx)
         }
         Err(error) => {
             let log = error.to_string();
