@@ -1,6 +1,6 @@
 //! The kernels of `gpu-kernels`, compiled by this crate's build script.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use warpsmith_runtime::{Error, KernelImage, Manifest, SHIPPED};
 
 static BUILTIN: KernelImage = warpsmith_runtime::include_kernels!("gpu_kernels");
@@ -11,7 +11,7 @@ static SHIPPED_HERE: &KernelImage = &BUILTIN;
 
 /// What the builder says about the kernels that come with this crate. Needs no device.
 pub fn kernels() -> Result<&'static Manifest, Error> {
-    static MANIFEST: OnceLock<Manifest> = OnceLock::new();
+    static MANIFEST: OnceLock<Arc<Manifest>> = OnceLock::new();
     match MANIFEST.get() {
         Some(manifest) => Ok(manifest),
         None => {

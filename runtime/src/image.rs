@@ -1,7 +1,10 @@
 //! Kernel images: what the builder puts into a program.
 
+mod read;
+
 use crate::Error;
 use std::borrow::Cow;
+use std::sync::Arc;
 use warpsmith_arch::Target;
 use warpsmith_image::Manifest;
 use warpsmith_image::pack::{self, Pack, PackError};
@@ -96,9 +99,9 @@ impl KernelImage {
         }
     }
 
-    /// What the builder says about the kernels.
-    pub fn manifest(&self) -> Result<Manifest, Error> {
-        let manifest: Manifest = Manifest::parse(self.manifest)
+    /// What the builder says about the kernels, read once in a process.
+    pub fn manifest(&self) -> Result<Arc<Manifest>, Error> {
+        let manifest = read::manifest(self.manifest)
             .map_err(|error| self.refuse(format!("its manifest does not parse: {error}")))?;
         if manifest.library != self.library {
             return Err(self.refuse(format!("its manifest is of library `{}`", manifest.library)));
@@ -111,7 +114,7 @@ impl KernelImage {
         match self.code {
             Code::Texts(texts) => Ok(texts.iter().map(|(sm, text)| (*sm, Cow::Borrowed(*text))).collect()),
             Code::Pack(pack) => {
-                let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+                let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
                 let text = |image: &pack::Image| {
                     Ok((image.sm, Cow::Owned(pack.text(image, None, true).map_err(|e| self.damaged(&e))?)))
                 };
@@ -141,7 +144,7 @@ impl KernelImage {
         match self.code {
             Code::Texts(texts) => Ok(texts.iter().map(|(sm, _)| *sm).collect()),
             Code::Pack(pack) => {
-                let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+                let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
                 Ok(pack.images().iter().map(|image| image.sm).collect())
             }
         }
@@ -152,7 +155,7 @@ impl KernelImage {
         match self.code {
             Code::Texts(_) => Ok(Vec::new()),
             Code::Pack(pack) => {
-                let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+                let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
                 Ok(pack.cubins().iter().map(|cubins| cubins.target.clone()).collect())
             }
         }
@@ -162,7 +165,7 @@ impl KernelImage {
     /// such code as [`modules_for`](KernelImage::modules_for).
     pub fn modules_with_cubins_for(&self, sm: u32) -> Result<Modules, Error> {
         if let Code::Pack(pack) = self.code {
-            let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+            let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
             let target = |cubins: &pack::Cubins| Target::named(&cubins.target);
             let best = Target::best_for(sm, pack.cubins().iter().filter_map(target));
             let found = best.and_then(|best| pack.cubins().iter().position(|cubins| target(cubins) == Some(best)));
@@ -188,7 +191,7 @@ impl KernelImage {
                     .ok_or_else(|| none(available()))
             }
             Code::Pack(pack) => {
-                let pack = Pack::read(pack).map_err(|e| self.damaged(&e))?;
+                let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
                 let best =
                     (0..).zip(pack.images()).filter(|(_, image)| image.sm <= sm).max_by_key(|(_, image)| image.sm);
                 match best.map(|(nth, image)| (nth, image.sm)) {
@@ -224,7 +227,7 @@ enum Found {
     /// One module, of all kernels.
     Text(&'static str),
     Packed {
-        pack: Pack,
+        pack: Arc<Pack>,
         image: usize,
         /// Which machine code goes before the text.
         cubins: Option<usize>,

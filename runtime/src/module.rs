@@ -26,7 +26,7 @@ use warpsmith_image::{ArgEntry, KernelEntry, Manifest};
 /// A library on a device.
 struct Library {
     image: KernelImage,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     modules: image::Modules,
     /// Each when it is first wanted.
     loaded: Vec<OnceLock<Arc<LoadedModule>>>,

@@ -1,6 +1,7 @@
 //! Kernels as a build left them: what is known of them, and their text.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use warpsmith_host::{KernelImage, Manifest};
 
@@ -36,7 +37,7 @@ impl Library {
     /// Of the kernels that ship.
     pub fn shipped(image: &KernelImage) -> Result<Library, Failure> {
         let code = image.code()?.into_iter().map(|(sm, text)| (sm, text.into_owned())).collect();
-        Ok(Library { manifest: image.manifest()?, text: image.manifest_text().to_owned(), code })
+        Ok(Library { manifest: Arc::unwrap_or_clone(image.manifest()?), text: image.manifest_text().to_owned(), code })
     }
 
     /// The text for the newest architecture that a device of capability `sm` can run.
