@@ -105,19 +105,11 @@ impl Part {
         &self.launch.scene.kernel
     }
 
-    /// Calls `f` with what it has used, first with what it has read, each in one allocation that no other process has.
+    /// Calls `f` with what it has used that no other process has, first with what it has read. Allocations lie apart: a range is in one.
     pub(super) fn each(&self, memory: &Memory, mut f: impl FnMut(Range, &Arc<Touch>)) {
         for touch in &self.touches {
-            for (mut from, to) in self.launch.ranges(touch.write) {
-                while from < to {
-                    let end =
-                        memory.holder(from).and_then(|a| a.base.checked_add(a.size)).map_or(to, |end| end.min(to));
-                    if !memory.is_interprocess_at(from) {
-                        f((from, end), touch);
-                    }
-                    from = end;
-                }
-            }
+            let ranges = self.launch.ranges(touch.write);
+            ranges.into_iter().filter(|range| !memory.is_interprocess_at(range.0)).for_each(|range| f(range, touch));
         }
     }
 
@@ -154,4 +146,76 @@ pub(super) fn by_place(found: &[Clash]) -> History {
         ignored.clear();
     }
     history
+}
+
+#[cfg(test)]
+mod tests {
+    use warpsmith_simt::{LoadOptions, Module};
+
+    use super::super::{CheckedMemory, record};
+    use super::*;
+
+    const TEXT: &str = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\nbar.sync 0;\nbar.sync 0;\n\
+                        bar.sync 0;\nret;\n}\n";
+
+    fn scene() -> Arc<Scene> {
+        let module = Arc::new(Module::load_entries(TEXT, &LoadOptions { sm: 90 }).unwrap());
+        Arc::new(Scene { module, kernel: "k".to_owned(), grid: [1; 3], block: [32, 1, 1] })
+    }
+
+    /// What a place has used: whether it wrote, from, to, its number.
+    fn used(write: bool, from: u64, to: u64, pc: u32) -> Use {
+        (write, from, to, (pc, (0, 0, pc)))
+    }
+
+    /// Lines of the places that are found to clash, mine and the earlier one's, and how often.
+    fn clashes(memory: &Memory, op: u32, uses: Vec<Use>, after: &[u32]) -> Vec<(u32, u32, u64)> {
+        let name = format!("launch {op}");
+        let before = |earlier| after.contains(&earlier);
+        let ordering = Ordering { op, name: &name, before: &before, early: None, speaker: None };
+        let findings = record(memory, &scene(), (None, uses), &ordering);
+        findings.iter().map(|f| (f.sites[0].ptx_line, f.sites[1].ptx_line, f.count)).collect()
+    }
+
+    #[test]
+    fn clashes_are_told_of_the_places_that_used_the_bytes() {
+        let memory = Memory::new(1 << 20);
+        let at = memory.alloc(4096, 256).unwrap();
+        // Two places write side by side, and a third reads far behind them: two ranges, which come in any order.
+        let first =
+            vec![used(true, at + 64, at + 128, 1), used(false, at + 512, at + 640, 2), used(true, at, at + 64, 0)];
+        assert_eq!(clashes(&memory, 1, first, &[]), []);
+        // What reads a part of each clashes with both, what reads where the other did with nothing.
+        let second = vec![
+            used(false, at + 60, at + 70, 2),
+            used(false, at + 100, at + 101, 2),
+            used(false, at + 600, at + 700, 1),
+        ];
+        assert_eq!(clashes(&memory, 2, second.clone(), &[1]), []);
+        memory.forget();
+        let again = vec![used(true, at, at + 64, 0), used(true, at + 64, at + 128, 1)];
+        assert_eq!(clashes(&memory, 3, again, &[]), []);
+        assert_eq!(clashes(&memory, 4, second, &[]), [(8, 6, 1), (8, 7, 2)]);
+        // Of two earlier launches that have read the same bytes both; who wrote them is ordered.
+        let writes = vec![used(true, at + 66, at + 68, 0)];
+        assert_eq!(clashes(&memory, 5, vec![used(false, at + 64, at + 128, 1)], &[3]), []);
+        assert_eq!(clashes(&memory, 6, writes, &[3]), [(6, 8, 1), (6, 7, 1)]);
+    }
+
+    #[test]
+    fn ranges_have_no_gaps_and_keep_what_is_written_apart() {
+        let uses = vec![
+            used(true, 500, 600, 0),
+            used(false, 100, 116, 0),
+            used(true, 256, 512, 1),
+            used(true, 550, 700, 1),
+            used(false, 116, 256, 3),
+            used(false, 800, 804, 3),
+        ];
+        let ordering = Ordering { op: 1, name: "launch", before: &|_| false, early: None, speaker: None };
+        let part = Part::new(&scene(), &ordering, None, uses);
+        let mut ranges = Vec::new();
+        part.each(&Memory::new(1 << 20), |range, touch| ranges.push((touch.write, range)));
+        assert_eq!(ranges, [(false, (100, 256)), (false, (800, 804)), (true, (256, 700))]);
+    }
 }

@@ -444,16 +444,6 @@ impl Memory {
         lookup(&state.live, address).map(|e| AllocationInfo { base: e.base, size: e.size })
     }
 
-    /// The live allocation that holds `address`, here or at a [peer](Memory::set_peers).
-    pub fn holder(&self, address: u64) -> Option<AllocationInfo> {
-        let at_peer = || {
-            let home = self.home(address)?;
-            let state = home.state();
-            lookup(&state.live, address).map(|e| AllocationInfo { base: e.base, size: e.size })
-        };
-        self.find(address).or_else(at_peer)
-    }
-
     /// Bytes in use, each allocation rounded up to 512.
     pub fn used(&self) -> u64 {
         self.state().used
