@@ -203,6 +203,20 @@ mod tests {
     }
 
     #[test]
+    fn places_are_told_of_what_they_did_where_it_was_not_undone() {
+        let memory = Memory::new(1 << 20);
+        let at = memory.alloc(4096, 256).unwrap();
+        // One place reads what another writes; a later launch, behind it, writes half of that.
+        let first = vec![used(false, at, at + 128, 0), used(true, at, at + 128, 1)];
+        assert_eq!(clashes(&memory, 1, first, &[]), []);
+        assert_eq!(clashes(&memory, 2, vec![used(true, at + 64, at + 128, 2)], &[1]), []);
+        // Who waits for the later one alone clashes with the writer, where that was the last, at two places.
+        let third =
+            vec![used(false, at, at + 32, 0), used(false, at + 32, at + 64, 1), used(false, at + 64, at + 128, 2)];
+        assert_eq!(clashes(&memory, 3, third, &[2]), [(6, 7, 1), (7, 7, 1)]);
+    }
+
+    #[test]
     fn ranges_have_no_gaps_and_keep_what_is_written_apart() {
         let uses = vec![
             used(true, 500, 600, 0),
