@@ -81,7 +81,7 @@ impl Cell {
             if self.more.len() > RECORDS / 4 {
                 let mut known = Vec::new();
                 self.retain(|r| {
-                    let repeats = stands(r) && known.contains(&r.block);
+                    let repeats = stands(r) && r.bytes == a.bytes && known.contains(&r.block);
                     if stands(r) {
                         known.push(r.block);
                     }

@@ -1,8 +1,8 @@
 //! Which accesses of each byte a later one must be ordered after.
 //!
 //! Memory is shadowed in pages of 4 KiB, made when they are first touched, and chunks of 128 bytes. As long as a chunk is only
-//! accessed in runs (lanes side by side, again and again the same ones, or all at one place), it holds a few [`Span`]s: one
-//! write and the reads since. Other accesses expand it into cells of 4 bytes with a short list of [`Record`]s each, in which every byte counts by itself.
+//! accessed in runs (lanes side by side, again and again the same ones, or all at one place), it holds a few [`Span`]s: of each
+//! byte one write and the reads since. Other accesses expand it into cells of 4 bytes with a short list of [`Record`]s each, in which every byte counts by itself.
 //! The next access that overwrites the whole chunk makes it a span again.
 //!
 //! What is kept is what a later access could race with: a write replaces what it is ordered after, a read replaces reads that
@@ -23,6 +23,8 @@ const PAGE: u64 = 4096;
 pub(super) const TOGETHER: u8 = 255;
 /// Reads of a chunk beyond which it is expanded.
 const SPANS: usize = 40;
+/// Writes of parts of a chunk, but the last one, beyond which it is expanded.
+const PARTS: usize = 7;
 
 pub(super) mod flag {
     pub(crate) const WRITE: u8 = 1;
@@ -209,12 +211,15 @@ impl Span {
 #[derive(Clone, Debug, Default)]
 struct More {
     reads: Vec<Span>,
+    /// Of other bytes than the last write's, and each other's.
+    writes: Vec<Span>,
     /// Empty, or the chunk's 32 cells, which then hold everything.
     cells: Vec<Cell>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Chunk {
+    /// The last one.
     write: Span,
     reads: [Span; 2],
     more: Option<Box<More>>,
@@ -298,8 +303,8 @@ impl Shadow {
         for (&page, &at) in &self.index {
             let Some(page_chunks) = self.pages.get(at as usize) else { continue };
             for (chunk, base) in page_chunks.chunks.iter().zip((page * PAGE..).step_by(CHUNK as usize)) {
-                let (reads, cells) = chunk.more.as_ref().map_or((&[][..], &[][..]), |m| (&m.reads[..], &m.cells[..]));
-                let spans = std::iter::once(&chunk.write).chain(&chunk.reads).chain(reads);
+                let cells = chunk.more.as_ref().map_or(&[][..], |m| &m.cells[..]);
+                let spans = chunk.writes().chain(chunk.all_reads());
                 for s in spans.filter(|s| s.epoch != 0) {
                     let first = s.lanes & s.lanes.wrapping_neg();
                     f(base + u64::from(s.from), u64::from(s.to - s.from), &s.record(first, 15));
@@ -345,21 +350,45 @@ impl Chunk {
         second.epoch != 0 && first.block != second.block && first.stands_for(a) && second.stands_for(a)
     }
 
+    fn writes(&self) -> impl Iterator<Item = &Span> {
+        let more = self.more.as_ref().map_or(&[][..], |m| &m.writes[..]);
+        std::iter::once(&self.write).chain(more)
+    }
+
+    fn all_reads(&self) -> impl Iterator<Item = &Span> {
+        let more = self.more.as_ref().map_or(&[][..], |m| &m.reads[..]);
+        self.reads.iter().chain(more)
+    }
+
     #[inline(never)]
     fn usual(&mut self, a: &Span, now: &Now<'_>) -> bool {
-        if self.more.as_ref().is_some_and(|m| !m.cells.is_empty()) || !self.write.fine(a, now) {
+        if self.more.as_ref().is_some_and(|m| !m.cells.is_empty()) || !self.writes().all(|s| s.fine(a, now)) {
             return false;
         }
         if a.is(flag::WRITE) { self.simple_write(a, now) } else { self.simple_read(a, now) }
     }
 
     fn simple_write(&mut self, a: &Span, now: &Now<'_>) -> bool {
-        let more = self.more.as_ref().map_or(&[][..], |m| &m.reads[..]);
-        let replaces = |s: &Span| s.epoch == 0 || a.covers(s) && s.fine(a, now);
-        if !replaces(&self.write) || !self.reads.iter().chain(more).all(replaces) {
+        let stays = |s: &Span| s.epoch != 0 && !s.overlaps(a);
+        let replaced = |s: &Span| !s.overlaps(a) || a.covers(s) && s.fine(a, now);
+        if !self.writes().chain(self.all_reads()).all(replaced) {
             return false;
         }
-        *self = Chunk { write: *a, ..Chunk::default() };
+        if !self.writes().chain(self.all_reads()).any(stays) {
+            *self = Chunk { write: *a, ..Chunk::default() };
+            return true;
+        }
+        let last = std::mem::replace(&mut self.write, *a);
+        self.reads.iter_mut().filter(|s| !stays(s)).for_each(|s| *s = Span::default());
+        let more = self.more.get_or_insert_default();
+        more.reads.retain(stays);
+        more.writes.retain(stays);
+        if stays(&last) {
+            more.writes.push(last);
+        }
+        if more.writes.len() > PARTS {
+            self.expand();
+        }
         true
     }
 
@@ -395,12 +424,12 @@ impl Chunk {
         }
         let more = self.more.get_or_insert_default();
         if !now.talks {
-            // Of another block's reads that cover this one's bytes, the first stands for all. Those come first, where they are looked for.
+            // Of another block's reads of the same bytes, the first stands for all. Those come first, where they are looked for.
             // There are so few that nothing is allocated: this is done for every read of what many blocks share.
             let (mut all, mut n) = ([Span::default(); SPANS + 3], 0);
             let there = || self.reads.iter().chain(&more.reads).filter(|s| s.epoch != 0);
             for s in there().filter(|s| stands(s)) {
-                if !all[..n].iter().any(|known| known.block == s.block) {
+                if !all[..n].iter().any(|known| known.block == s.block && a.covers(s)) {
                     (all[n], n) = (*s, n + 1);
                 }
             }
@@ -427,7 +456,8 @@ impl Chunk {
             return;
         }
         more.cells.resize(32, Cell::default());
-        let spans = std::iter::once(self.write).chain(self.reads).chain(std::mem::take(&mut more.reads));
+        let (reads, writes) = (std::mem::take(&mut more.reads), std::mem::take(&mut more.writes));
+        let spans = writes.into_iter().chain([self.write]).chain(self.reads).chain(reads);
         for span in spans.filter(|s| s.epoch != 0) {
             pieces(&span, |cell, record| more.cells[cell].push(record));
         }
@@ -487,3 +517,6 @@ fn pieces(span: &Span, mut f: impl FnMut(usize, Record)) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
