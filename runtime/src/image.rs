@@ -114,7 +114,7 @@ impl KernelImage {
         match self.code {
             Code::Texts(texts) => Ok(texts.iter().map(|(sm, text)| (*sm, Cow::Borrowed(*text))).collect()),
             Code::Pack(pack) => {
-                let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
+                let pack = self.read(pack)?;
                 let text = |image: &pack::Image| {
                     Ok((image.sm, Cow::Owned(pack.text(image, None, true).map_err(|e| self.damaged(&e))?)))
                 };
@@ -144,7 +144,7 @@ impl KernelImage {
         match self.code {
             Code::Texts(texts) => Ok(texts.iter().map(|(sm, _)| *sm).collect()),
             Code::Pack(pack) => {
-                let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
+                let pack = self.read(pack)?;
                 Ok(pack.images().iter().map(|image| image.sm).collect())
             }
         }
@@ -155,7 +155,7 @@ impl KernelImage {
         match self.code {
             Code::Texts(_) => Ok(Vec::new()),
             Code::Pack(pack) => {
-                let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
+                let pack = self.read(pack)?;
                 Ok(pack.cubins().iter().map(|cubins| cubins.target.clone()).collect())
             }
         }
@@ -165,7 +165,7 @@ impl KernelImage {
     /// such code as [`modules_for`](KernelImage::modules_for).
     pub fn modules_with_cubins_for(&self, sm: u32) -> Result<Modules, Error> {
         if let Code::Pack(pack) = self.code {
-            let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
+            let pack = self.read(pack)?;
             let target = |cubins: &pack::Cubins| Target::named(&cubins.target);
             let best = Target::best_for(sm, pack.cubins().iter().filter_map(target));
             let found = best.and_then(|best| pack.cubins().iter().position(|cubins| target(cubins) == Some(best)));
@@ -191,7 +191,7 @@ impl KernelImage {
                     .ok_or_else(|| none(available()))
             }
             Code::Pack(pack) => {
-                let pack = read::pack(pack).map_err(|e| self.damaged(&e))?;
+                let pack = self.read(pack)?;
                 let best =
                     (0..).zip(pack.images()).filter(|(_, image)| image.sm <= sm).max_by_key(|(_, image)| image.sm);
                 match best.map(|(nth, image)| (nth, image.sm)) {
@@ -202,6 +202,10 @@ impl KernelImage {
                 }
             }
         }
+    }
+
+    fn read(&self, pack: &'static [u8]) -> Result<Arc<Pack>, Error> {
+        read::pack(pack).map_err(|error| self.damaged(&error))
     }
 
     fn damaged(&self, error: &PackError) -> Error {

@@ -105,7 +105,8 @@ impl Part {
         &self.launch.scene.kernel
     }
 
-    /// Calls `f` with what it has used that no other process has, first with what it has read. Allocations lie apart: a range is in one.
+    /// Calls `f` with what it has used that no other process has, first with what it has read. Allocations
+    /// of devices lie apart, so that a range is in one.
     pub(super) fn each(&self, memory: &Memory, mut f: impl FnMut(Range, &Arc<Touch>)) {
         for touch in &self.touches {
             let ranges = self.launch.ranges(touch.write);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use warpsmith_simt::{LoadError, LoadOptions, Module};
 
-/// Bytes of text of the modules that are kept, whoever else has them. What was parsed of it takes about as much again.
+/// Bytes of text of the modules that are kept, whoever else has them.
 const KEPT: usize = 32 << 20;
 
 static LAST: Mutex<Parsed> = Mutex::new(Parsed { modules: VecDeque::new(), bytes: 0 });
@@ -74,5 +74,16 @@ mod tests {
         parsed.keep(90, &c);
         assert!(texts.iter().all(|text| parsed.find(text, 90).is_none()));
         assert_eq!(parsed.bytes, 0);
+    }
+
+    #[test]
+    fn a_module_is_the_one_that_was_parsed_before_and_a_refusal_is_made_again() {
+        let text = text("once", 0);
+        let first = module(&text, 90).unwrap();
+        assert!(Arc::ptr_eq(&module(&text, 90).unwrap(), &first));
+        assert!(!Arc::ptr_eq(&module(&text, 80).unwrap(), &first));
+        let wrong = text.replace("ret", "rot");
+        let said = [(), ()].map(|()| module(&wrong, 90).err().unwrap().to_string());
+        assert_eq!(said[0], said[1]);
     }
 }

@@ -235,7 +235,7 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
     });
 }
 
-/// Columns of f16 of a block, by its shared memory. Without a branch: what is collective behind one is written once in each of its sides.
+/// Columns of f16 of a block, by its shared memory. Not by a branch, into both sides of which the compiler copies the shuffle behind it.
 #[inline(always)]
 fn block_columns() -> u32 {
     COLUMNS << u32::from(dynamic_bytes() as usize > 16 * super::large_shared(COLUMNS))
