@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::failure::{Failure, Kind};
 
 /// Where the list is in a checkout.
-const PATH: &str = "src/commands/budget/known.json";
+pub const PATH: &str = "src/commands/budget/known.json";
 /// By how much a figure may become worse.
 const SLACK: f64 = 0.02;
 
@@ -71,8 +71,8 @@ fn key(held: &Held, measure: &str) -> String {
     format!("{}: {measure}", held.budget)
 }
 
-/// Compares budgets with the list. If `whole`, all budgets were looked at, and the list has no others.
-pub fn judge(all: &[Held], known: &Known, whole: bool) -> Verdict {
+/// Compares budgets with the list, which is at `place`. If `whole`, all budgets were looked at, and the list has no others.
+pub fn judge(all: &[Held], (known, place): (&Known, &str), whole: bool) -> Verdict {
     let mut verdict = Verdict::default();
     for held in all {
         for miss in &held.misses {
@@ -93,13 +93,13 @@ pub fn judge(all: &[Held], known: &Known, whole: bool) -> Verdict {
         let prefix = format!("{}: ", held.budget);
         for listed in known.keys().filter_map(|k| k.strip_prefix(prefix.as_str())) {
             if !held.misses.iter().any(|m| m.measure == listed) {
-                verdict.failures.push(format!("{prefix}{listed} is met, and listed as missed in {PATH}"));
+                verdict.failures.push(format!("{prefix}{listed} is met, and listed as missed in {place}"));
             }
         }
     }
     if whole {
         let stale = known.keys().filter(|k| !all.iter().any(|h| k.starts_with(&format!("{}: ", h.budget))));
-        verdict.failures.extend(stale.map(|k| format!("`{k}` in {PATH} is of no budget")));
+        verdict.failures.extend(stale.map(|k| format!("`{k}` in {place} is of no budget")));
     }
     verdict
 }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_miss_is_known_until_it_is_two_percent_worse() {
-        let of = |figure, listed| judge(&held(figure), &list(listed), true);
+        let of = |figure, listed| judge(&held(figure), (&list(listed), PATH), true);
         let known = of(1.02, 1.0);
         assert_eq!(
             (known.failures.len(), known.known.as_slice()),
@@ -153,19 +153,19 @@ mod tests {
         assert!(of(1.03, 1.0).failures[0].contains("worse than the 1 that is listed"));
         let mut less = held(21.0);
         less[0].misses[0].worse = Worse::Smaller;
-        assert_eq!(judge(&less, &list(21.4), true).failures, [""; 0]);
-        assert_eq!(judge(&less, &list(21.5), true).failures.len(), 1);
+        assert_eq!(judge(&less, (&list(21.4), PATH), true).failures, [""; 0]);
+        assert_eq!(judge(&less, (&list(21.5), PATH), true).failures.len(), 1);
     }
 
     #[test]
     fn what_is_met_may_not_be_listed_and_what_is_missed_has_to_be() {
-        assert_eq!(judge(&held(1.0), &Known::new(), true).failures, ["Q1_0 int8, 1024 columns (k): 1 slots"]);
+        assert_eq!(judge(&held(1.0), (&Known::new(), PATH), true).failures, ["Q1_0 int8, 1024 columns (k): 1 slots"]);
         let mut met = held(1.0);
         met[0].misses.clear();
-        assert!(judge(&met, &list(1.0), false).failures[0].contains("loop is met"));
+        assert!(judge(&met, (&list(1.0), PATH), false).failures[0].contains("loop is met"));
         // A budget that does not exist, but only if all were looked at.
-        assert_eq!(judge(&[], &list(1.0), false).failures, [""; 0]);
-        assert!(judge(&[], &list(1.0), true).failures[0].contains("of no budget"));
+        assert_eq!(judge(&[], (&list(1.0), PATH), false).failures, [""; 0]);
+        assert!(judge(&[], (&list(1.0), PATH), true).failures[0].contains("of no budget"));
     }
 
     #[test]

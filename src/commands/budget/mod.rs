@@ -133,8 +133,12 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
         known::write(&known::renewed(&held, &listed, whole))?;
         return Ok(());
     }
-    let mut verdict = known::judge(&held, &listed, whole && args.rows.is_none());
-    let local = known::judge(&every::local(&measured.resources), &every::allowed(), !measured.resources.is_empty());
+    let mut verdict = known::judge(&held, (&listed, known::PATH), whole && args.rows.is_none());
+    let local = known::judge(
+        &every::local(&measured.resources),
+        (&every::allowed(), every::ALLOWED),
+        !measured.resources.is_empty(),
+    );
     verdict.failures.extend(local.failures);
     verdict.known.extend(local.known);
     report::print(&measured, &verdict, &every::unbudgeted(), args, &tools);
