@@ -53,7 +53,7 @@ impl std::fmt::Display for Count {
 }
 
 /// A scope of a function: what was inlined, and where.
-struct Scope<'a> {
+struct SourceScope<'a> {
     depth: usize,
     number: &'a str,
     function: &'a str,
@@ -63,7 +63,7 @@ struct Scope<'a> {
 /// The counts in functions of a crate, by place. Constants are evaluated by rustc itself and may count as they like.
 pub(crate) fn counts(text: &str) -> BTreeSet<Count> {
     let mut found = BTreeSet::new();
-    let mut scopes: Vec<Scope<'_>> = Vec::new();
+    let mut scopes: Vec<SourceScope<'_>> = Vec::new();
     let (mut in_function, mut at_compile_time) = (false, false);
     for line in text.lines() {
         if !line.starts_with([' ', '}']) && !line.is_empty() {
@@ -87,13 +87,13 @@ pub(crate) fn counts(text: &str) -> BTreeSet<Count> {
 }
 
 /// `    scope 4 (inlined core::num::<impl u64>::trailing_zeros) { // at src/lib.rs:5:38: 5:54`
-fn scope(line: &str) -> Option<Scope<'_>> {
+fn scope(line: &str) -> Option<SourceScope<'_>> {
     let body = line.trim_start();
     let (number, rest) = body.strip_prefix("scope ")?.split_once(' ')?;
     let (head, comment) = rest.split_once('{').unwrap_or((rest, ""));
     let function = head.trim().strip_prefix("(inlined ").and_then(|f| f.strip_suffix(')')).unwrap_or_default();
     let place = comment.trim().strip_prefix("// at ").unwrap_or_default();
-    Some(Scope { depth: line.len() - body.len(), number, function, place })
+    Some(SourceScope { depth: line.len() - body.len(), number, function, place })
 }
 
 /// The function and the type of a call that counts bits of another width than 32.
@@ -115,7 +115,7 @@ fn counted(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The place of a statement in the crate's own text: where the function of `core` that it is in was called, with its name.
-fn place<'a>(line: &str, scopes: &[Scope<'a>]) -> Option<(String, Option<&'a str>)> {
+fn place<'a>(line: &str, scopes: &[SourceScope<'a>]) -> Option<(String, Option<&'a str>)> {
     let (number, own) = line.rsplit_once("// scope ")?.1.split_once(" at ")?;
     let (mut place, mut function) = (own, None);
     let mut at = scopes.iter().rposition(|scope| scope.number == number);

@@ -19,7 +19,7 @@ use super::raw::Scene;
 use super::talk::{Speaker, Tag};
 use super::uses::Use;
 use super::{Finding, Rule, Severity, Site, SiteKind, story};
-use places::{Part, Place, by_place};
+use places::{Part, UseSite, by_place};
 use ranges::{Clash, History, Range, first_of_each};
 
 /// Where an operation stands among those of the host program.
@@ -59,7 +59,7 @@ pub(crate) struct Touch {
     pub write: bool,
     /// In a launch that talks to others.
     pub tag: Option<Tag>,
-    place: Place,
+    place: UseSite,
 }
 
 /// The finding about two operations that use the same bytes; or about a launch that uses bytes of one before it without having
@@ -180,7 +180,7 @@ impl CheckedMemory for Memory {
         let Some(ledger) = Ledger::of(self).filter(|_| !self.is_interprocess_at(address)) else { return Vec::new() };
         let name = ordering.name.to_string();
         let kind = SiteKind::Use { writes: write, kernel: None, operation: name.clone(), earlier: false };
-        let place = Place::At(Site::nowhere(kind));
+        let place = UseSite::At(Site::nowhere(kind));
         let touch = Arc::new(Touch { op: ordering.op, name, write, tag: None, place });
         let range = (address, address.saturating_add(bytes));
         let before = |earlier: &Touch| ordering.apart(earlier, &touch);

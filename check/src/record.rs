@@ -16,7 +16,7 @@ pub const FORMAT: u32 = 3;
 #[non_exhaustive]
 pub enum Record {
     /// A process has begun.
-    Start(Start),
+    Start(ProcessStart),
     /// A finding, when it is first seen.
     Finding(Box<Report>),
     /// Approximate instructions of a kernel that has run.
@@ -32,7 +32,7 @@ pub enum Record {
 /// A process has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Start {
+pub struct ProcessStart {
     /// [`FORMAT`] of the lines of this process.
     pub format: u32,
     /// Its number.
@@ -190,7 +190,7 @@ mod tests {
         // Each field has another value than its default, for which a lost one would be taken.
         let frame = HostFrame { function: "main".into(), file: Some("main.rs".into()), line: 3 };
         let records = [
-            Record::Start(Start { format: FORMAT, process: 7, sm: Some(90), seed: 3 }),
+            Record::Start(ProcessStart { format: FORMAT, process: 7, sm: Some(90), seed: 3 }),
             Record::Profile(serde_json::json!({ "type": "profile", "kernel": "k", "launches": 2 })),
             Record::Approximate(ApproximateRecord { kernel: "k".into(), instructions: vec![Value::from("ex2")] }),
             Record::Outputs(Outputs {

@@ -8,7 +8,7 @@ use warpsmith_simt::machine::lanes::simd;
 #[derive(Clone, Debug)]
 pub(crate) struct Touched {
     pages: FxHashMap<u64, u32>,
-    bits: Vec<Page>,
+    bits: Vec<SectorPage>,
     /// Pages that were used lately, by the low bits of their number.
     recent: [(u64, u32); 16],
     /// The CPU has AVX2, and it may be used.
@@ -21,7 +21,7 @@ pub(crate) struct Touched {
 
 /// 4096 sectors.
 #[derive(Clone, Debug)]
-struct Page {
+struct SectorPage {
     loaded: [u64; 64],
     stored: [u64; 64],
 }
@@ -35,12 +35,12 @@ impl Default for Touched {
 
 impl Touched {
     /// The page with this number.
-    fn page(&mut self, number: u64) -> &mut Page {
+    fn page(&mut self, number: u64) -> &mut SectorPage {
         let slot = &mut self.recent[(number & 15) as usize];
         if slot.0 != number {
             let bits = &mut self.bits;
             let at = *self.pages.entry(number).or_insert_with(|| {
-                bits.push(Page { loaded: [0; 64], stored: [0; 64] });
+                bits.push(SectorPage { loaded: [0; 64], stored: [0; 64] });
                 bits.len() as u32 - 1
             });
             *slot = (number, at);
@@ -65,7 +65,7 @@ impl Touched {
 
     /// How many sectors from `first` on and before `end` were touched.
     pub(crate) fn count(&self, first: u64, end: u64) -> u64 {
-        let of_word = |page: &Page, at: usize, word: u64| {
+        let of_word = |page: &SectorPage, at: usize, word: u64| {
             let [from, past] = [first, end].map(|sector| sector.clamp(word, word + 64) - word);
             if from >= past {
                 return 0;

@@ -45,10 +45,10 @@ type Alarm = Box<dyn FnOnce() + Send>;
 
 /// What threads that watch the connections know.
 #[derive(Default)]
-struct Watched(Mutex<State>);
+struct Watched(Mutex<Liveness>);
 
 #[derive(Default)]
-struct State {
+struct Liveness {
     /// The first rank that has gone, and what is known of it.
     lost: Option<(u32, String)>,
     alarm: Option<Alarm>,
@@ -57,7 +57,7 @@ struct State {
 }
 
 impl Watched {
-    fn with<T>(&self, of: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, of: impl FnOnce(&mut Liveness) -> T) -> T {
         of(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -225,7 +225,7 @@ operations! {
     /// Tensors in another type.
     Cast(cast: sixteen::cases::Cast) = sixteen::cases::Casts;
     /// Norm and rotary embedding of heads of 16 bits.
-    Rope16(of: Sixteen) = sixteen::cases::Rotations;
+    Rope16(of: Sixteen) = sixteen::cases::Rotations16;
     /// Keys and values of 16 bits into a cache.
     KvAppend16 {
         /// The type of the cache.
@@ -236,9 +236,9 @@ operations! {
     /// Attention of queries of 16 bits.
     Attention16(of: Sixteen) = sixteen::cases::Attentions;
     /// The rows of tokens of a table of 16 bits.
-    Embedding16(of: Sixteen) = sixteen::cases::Embeddings;
+    Embedding16(of: Sixteen) = sixteen::cases::Embeddings16;
     /// The index of the largest of logits of 16 bits.
-    Argmax16(of: Sixteen) = sixteen::cases::Argmaxes;
+    Argmax16(of: Sixteen) = sixteen::cases::Argmaxes16;
 }
 
 /// Every kernel of this crate, in the order of the list.

@@ -104,7 +104,7 @@ struct Symbol {
 type Edit = (Range<usize>, String);
 
 /// A declaration or definition in the text.
-struct Item<'a> {
+struct Declaration<'a> {
     names: Vec<&'a str>,
     range: Range<usize>,
     /// Up to and without the body of a function, or the `=` of the variable.
@@ -117,7 +117,7 @@ struct Unit<'a> {
     input: Input<'a>,
     ast: ast::Module,
     symbols: BTreeMap<&'a str, Symbol>,
-    items: Vec<Item<'a>>,
+    items: Vec<Declaration<'a>>,
     /// The header's directives, which the joined text has once.
     header: Vec<Range<usize>>,
     target: &'a str,
@@ -280,8 +280,12 @@ impl<'a> Unit<'a> {
 
     /// A function with its body, or variables up to their `;`.
     fn item(&mut self, first: Token<'a>, lexer: &mut Lexer<'a>) {
-        let mut item =
-            Item { names: Vec::new(), range: first.start..first.end, head: first.start..first.start, linking: None };
+        let mut item = Declaration {
+            names: Vec::new(),
+            range: first.start..first.end,
+            head: first.start..first.start,
+            linking: None,
+        };
         let (mut token, mut depth, mut function, mut head, mut expected) = (first, 0usize, false, false, true);
         loop {
             if matches!(token.kind, Kind::Ident) {
@@ -369,7 +373,12 @@ impl<'a> Unit<'a> {
     }
 
     /// The edit of an item that another module's definition replaces.
-    fn given_way(&self, item: &Item<'_>, at: usize, kept: &HashMap<&str, usize>) -> Result<Option<Edit>, String> {
+    fn given_way(
+        &self,
+        item: &Declaration<'_>,
+        at: usize,
+        kept: &HashMap<&str, usize>,
+    ) -> Result<Option<Edit>, String> {
         let replaced = |name: &&&str| self.gives_way(name) && kept.get(**name).is_some_and(|by| *by != at);
         let Some(name) = item.names.iter().find(replaced) else { return Ok(None) };
         if item.names.len() > 1 {

@@ -25,9 +25,9 @@ pub struct Outline<'a> {
     /// The architecture of `.target`, such as `sm_80`.
     pub target: Option<&'a str>,
     /// Entries and functions, declarations among them, in the order of the text.
-    pub functions: Vec<Function<'a>>,
+    pub functions: Vec<FunctionOutline<'a>>,
     /// Variables of the module, in the order of the text.
-    pub variables: Vec<Variable<'a>>,
+    pub variables: Vec<VariableOutline<'a>>,
     /// The declarations in the order of the text.
     pub items: Vec<Item<'a>>,
     /// Whether the text ends within a declaration.
@@ -64,7 +64,7 @@ pub struct Item<'a> {
 
 /// An entry or a function.
 #[derive(Debug, Default)]
-pub struct Function<'a> {
+pub struct FunctionOutline<'a> {
     /// Its name.
     pub name: &'a str,
     /// `.entry` rather than `.func`.
@@ -72,18 +72,18 @@ pub struct Function<'a> {
     /// `.extern`.
     pub is_extern: bool,
     /// Its parameters, in order.
-    pub params: Vec<Param<'a>>,
+    pub params: Vec<ParamOutline<'a>>,
     /// Byte offset behind the parameter list.
     pub header_end: usize,
     /// Directives between parameter list and body, with their dots.
     pub directives: Vec<&'a str>,
     /// `None` for a declaration.
-    pub body: Option<Body<'a>>,
+    pub body: Option<BodyOutline<'a>>,
 }
 
 /// What a body contains.
 #[derive(Debug, Default)]
-pub struct Body<'a> {
+pub struct BodyOutline<'a> {
     /// Every word but its own numbered registers: opcodes with their modifiers, labels, symbols.
     pub names: BTreeSet<&'a str>,
     /// How often each opcode stands in it, with its modifiers.
@@ -91,12 +91,12 @@ pub struct Body<'a> {
     /// Names in the address of a store or an atomic.
     pub stored_to: BTreeSet<&'a str>,
     /// Variables that it declares.
-    pub variables: Vec<Variable<'a>>,
+    pub variables: Vec<VariableOutline<'a>>,
 }
 
 /// A parameter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Param<'a> {
+pub struct ParamOutline<'a> {
     /// Its name.
     pub name: &'a str,
     /// Bytes.
@@ -107,7 +107,7 @@ pub struct Param<'a> {
 
 /// A variable in a state space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variable<'a> {
+pub struct VariableOutline<'a> {
     /// Its state space.
     pub space: Space,
     /// Its name.
@@ -348,8 +348,8 @@ impl<'t, 'a> Reader<'t, 'a> {
     }
 
     /// Behind `.entry` or `.func`.
-    fn function(&mut self, is_entry: bool, is_extern: bool) -> Option<Function<'a>> {
-        let mut function = Function { is_entry, is_extern, ..Function::default() };
+    fn function(&mut self, is_entry: bool, is_extern: bool) -> Option<FunctionOutline<'a>> {
+        let mut function = FunctionOutline { is_entry, is_extern, ..FunctionOutline::default() };
         while self.peek().is_some_and(|t| t.kind == Kind::Dot) {
             self.at += 1;
         }
@@ -379,9 +379,9 @@ impl<'t, 'a> Reader<'t, 'a> {
     }
 
     /// Behind `(`; moves behind `)`.
-    fn params(&mut self) -> Vec<Param<'a>> {
+    fn params(&mut self) -> Vec<ParamOutline<'a>> {
         let mut params = Vec::new();
-        let mut current = Param::default();
+        let mut current = ParamOutline::default();
         let (mut of_pointee, mut started) = (false, false);
         while let Some(token) = self.next() {
             match (token.kind, token.text) {
@@ -423,10 +423,10 @@ impl<'t, 'a> Reader<'t, 'a> {
     }
 
     /// Behind a state space; moves behind `;`.
-    fn variables(&mut self, space: Space, is_extern: bool, out: &mut Vec<Variable<'a>>) {
+    fn variables(&mut self, space: Space, is_extern: bool, out: &mut Vec<VariableOutline<'a>>) {
         let mut element = 1;
         let mut align = 0;
-        let mut current: Option<Variable<'a>> = None;
+        let mut current: Option<VariableOutline<'a>> = None;
         while let Some(token) = self.next() {
             match (token.kind, token.text) {
                 (Kind::Punct(b';'), _) => break,
@@ -451,7 +451,7 @@ impl<'t, 'a> Reader<'t, 'a> {
                 (Kind::Dot, word) => element *= type_size(word).unwrap_or(1),
                 (Kind::Ident, name) if current.is_none() => {
                     let align = if align == 0 { element } else { align };
-                    current = Some(Variable { space, name, align, size: Some(element), is_extern });
+                    current = Some(VariableOutline { space, name, align, size: Some(element), is_extern });
                 }
                 _ => {}
             }
@@ -460,8 +460,8 @@ impl<'t, 'a> Reader<'t, 'a> {
     }
 
     /// Behind `{`; moves behind the `}` that closes it.
-    fn body(&mut self) -> Body<'a> {
-        let mut body = Body::default();
+    fn body(&mut self) -> BodyOutline<'a> {
+        let mut body = BodyOutline::default();
         let mut opcodes: HashMap<&'a str, u32> = HashMap::new();
         let mut registers: Vec<&'a str> = Vec::new();
         let mut depth = 1_u32;

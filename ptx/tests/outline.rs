@@ -69,7 +69,7 @@ fn it_agrees_with_the_parser() {
         let name = file.display();
         assert_eq!(outline.version, Some(module.version), "{name}");
         for parsed in module.functions.iter().filter(|f| f.body.is_some()) {
-            let is_same = |f: &&warpsmith_ptx::outline::Function<'_>| f.name == parsed.name && f.body.is_some();
+            let is_same = |f: &&warpsmith_ptx::outline::FunctionOutline<'_>| f.name == parsed.name && f.body.is_some();
             let own = outline.functions.iter().find(is_same).unwrap_or_else(|| panic!("{name}: {}", parsed.name));
             assert_eq!(own.is_entry, parsed.is_entry, "{name}: {}", parsed.name);
             let params = own.params.iter().map(|p| (p.name, p.size, p.align));

@@ -49,7 +49,7 @@ const STALE: Duration = Duration::from_secs(3600);
 
 /// Where the environment wants the cache to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Location {
     /// Switched off, or no folder of the user is known.
     Off(&'static str),
     /// The user's cache folder.
@@ -58,14 +58,14 @@ enum Place {
     Named(PathBuf),
 }
 
-impl Place {
-    fn of(get: impl Fn(&str) -> Option<OsString>) -> Place {
+impl Location {
+    fn of(get: impl Fn(&str) -> Option<OsString>) -> Location {
         let named = |name: &str| get(name).filter(|value| !value.is_empty());
         match named(VARIABLE) {
             Some(value) if value == OsStr::new("0") || value.eq_ignore_ascii_case("off") => {
-                return Place::Off("switched off by WARPSMITH_CODE_CACHE");
+                return Location::Off("switched off by WARPSMITH_CODE_CACHE");
             }
-            Some(folder) => return Place::Named(folder.into()),
+            Some(folder) => return Location::Named(folder.into()),
             None => {}
         }
         let folder = |name: &str| named(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -75,8 +75,8 @@ impl Place {
             folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
         };
         match user {
-            Some(user) => Place::Default(user.join("warpsmith").join("code")),
-            None => Place::Off("neither XDG_CACHE_HOME nor HOME says where it may be"),
+            Some(user) => Location::Default(user.join("warpsmith").join("code")),
+            None => Location::Off("neither XDG_CACHE_HOME nor HOME says where it may be"),
         }
     }
 }
@@ -98,10 +98,10 @@ pub struct Status {
 
 /// The cache that a program on a GPU would use.
 pub fn status() -> Status {
-    let (folder, why) = match Place::of(|name| std::env::var_os(name)) {
-        Place::Off(why) => (None, why),
-        Place::Default(folder) => (Some(folder), "the user's cache folder"),
-        Place::Named(folder) => (Some(folder), VARIABLE),
+    let (folder, why) = match Location::of(|name| std::env::var_os(name)) {
+        Location::Off(why) => (None, why),
+        Location::Default(folder) => (Some(folder), "the user's cache folder"),
+        Location::Named(folder) => (Some(folder), VARIABLE),
     };
     let list = folder.as_ref().map(|folder| entries(folder));
     let (all, error) = match list {
@@ -159,9 +159,9 @@ impl CodeCache {
     /// The cache for a device, if it is to have one.
     pub(crate) fn of(engine: &Engine, sm: u32) -> Option<CodeCache> {
         let software = matches!(engine, Engine::Software { .. });
-        let folder = match Place::of(|name| std::env::var_os(name)) {
-            Place::Named(folder) => folder,
-            Place::Default(folder) if !software => folder,
+        let folder = match Location::of(|name| std::env::var_os(name)) {
+            Location::Named(folder) => folder,
+            Location::Default(folder) if !software => folder,
             _ => return None,
         };
         let mut version = 0;

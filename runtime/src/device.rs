@@ -21,7 +21,7 @@ mod inner;
 use crate::code_cache::CodeCache;
 use crate::launch::check_shared;
 use crate::memory::{Memory, lock};
-use crate::module::Modules;
+use crate::module::DeviceModules;
 use crate::stream::StreamInner;
 use crate::sys::{self, cu};
 use crate::{Buffer, Error, KernelImage, Pinned, Stream, findings, foreign};
@@ -75,7 +75,7 @@ pub(crate) struct DeviceInner {
     pub sm: u32,
     pub limits: Limits,
     pub memory: Memory,
-    pub modules: Modules,
+    pub modules: DeviceModules,
     pub code_cache: Option<CodeCache>,
     deferred: Mutex<Vec<Error>>,
     streams: Mutex<Vec<Weak<StreamInner>>>,
@@ -198,7 +198,7 @@ impl Device {
             sm,
             limits,
             memory: Memory::default(),
-            modules: Modules::default(),
+            modules: DeviceModules::default(),
             code_cache,
             deferred: Mutex::default(),
             streams: Mutex::default(),

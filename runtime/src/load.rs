@@ -13,7 +13,7 @@ use std::ffi::{CString, c_void};
 use warpsmith_driver_api::CUmodule;
 
 /// The code of a module, in every form in which there is some.
-pub struct Code<'a> {
+pub struct ModuleCode<'a> {
     pub image: &'a KernelImage,
     pub modules: &'a Modules,
     /// Which one of them.
@@ -22,7 +22,7 @@ pub struct Code<'a> {
     pub kernels: &'a [&'a str],
 }
 
-impl Code<'_> {
+impl ModuleCode<'_> {
     /// Loads it into the current context; of PTX the one with lines or without.
     pub fn load(&self, cache: Option<&CodeCache>, with_lines: bool) -> Result<Module, Error> {
         let (library, sm) = (self.image.library(), self.modules.sm);

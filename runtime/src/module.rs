@@ -11,7 +11,7 @@
 //! loaded. A difference is [`Error::StaleModule`], before anything runs.
 
 use crate::image::{self, KernelImage, SHIPPED};
-use crate::load::Code;
+use crate::load::ModuleCode;
 use crate::memory::lock;
 use crate::sys::{self, cu};
 use crate::{DeviceInner, Error};
@@ -66,7 +66,7 @@ pub struct BoundKernel {
 
 /// The modules of a device.
 #[derive(Default)]
-pub struct Modules {
+pub struct DeviceModules {
     table: RwLock<Table>,
     loading: Mutex<()>,
 }
@@ -80,7 +80,7 @@ struct Table {
     bound: HashMap<usize, Arc<BoundKernel>>,
 }
 
-impl Modules {
+impl DeviceModules {
     fn table(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,7 +219,7 @@ impl Library {
         }
         let own = self.manifest.kernels.iter().filter(|entry| self.modules.of(&entry.name) == Some(number));
         let names: Vec<&str> = own.map(|entry| entry.name.as_str()).collect();
-        let code = Code { image: &self.image, modules: &self.modules, number, kernels: &names };
+        let code = ModuleCode { image: &self.image, modules: &self.modules, number, kernels: &names };
         // The software driver reports by lines; a GPU's has no use for them.
         let load = || LoadedModule::new(&code, code.load(device.code_cache.as_ref(), device.is_software())?);
         let module = sys::relaxed(load)?;
@@ -228,8 +228,8 @@ impl Library {
 }
 
 impl LoadedModule {
-    fn new(code: &Code<'_>, module: cust::module::Module) -> Result<LoadedModule, Error> {
-        let Code { image, modules: image::Modules { sm, .. }, kernels, .. } = code;
+    fn new(code: &ModuleCode<'_>, module: cust::module::Module) -> Result<LoadedModule, Error> {
+        let ModuleCode { image, modules: image::Modules { sm, .. }, kernels, .. } = code;
         let mut functions = HashMap::new();
         for &name in *kernels {
             if name.contains('\0') {

@@ -160,8 +160,8 @@ impl GraphBuilder {
             ops::same_length(OPERATION, to.len(), from.len())?;
             b.copy_node(
                 OPERATION,
-                Place::Device(from.address().raw()),
-                Place::Device(to.address().raw()),
+                CopyEnd::Device(from.address().raw()),
+                CopyEnd::Device(to.address().raw()),
                 to.byte_len(),
                 |b| {
                     let device = &b.stream.device;
@@ -221,7 +221,7 @@ impl GraphBuilder {
         self.record(OPERATION, |b| {
             ops::same_length(OPERATION, to.len(), from.len())?;
             let base = from.inner().address(OPERATION)? as u64;
-            b.copy_node(OPERATION, Place::Host(base), Place::Device(to.address().raw()), to.byte_len(), |b| {
+            b.copy_node(OPERATION, CopyEnd::Host(base), CopyEnd::Device(to.address().raw()), to.byte_len(), |b| {
                 b.stream.same_device(OPERATION, "staging memory", &from.inner().device)?;
                 let owner = ops::target(&b.stream.device, OPERATION, "to", to, Owners::Known)?;
                 owner.into_iter().for_each(|owner| b.recorded.retained.allocation(owner));
@@ -237,7 +237,7 @@ impl GraphBuilder {
         self.record(OPERATION, |b| {
             ops::same_length(OPERATION, to.len(), from.len())?;
             let base = to.inner().address(OPERATION)? as u64;
-            b.copy_node(OPERATION, Place::Device(from.address().raw()), Place::Host(base), from.byte_len(), |b| {
+            b.copy_node(OPERATION, CopyEnd::Device(from.address().raw()), CopyEnd::Host(base), from.byte_len(), |b| {
                 b.stream.same_device(OPERATION, "staging memory", &to.inner().device)?;
                 let owner = ops::source(&b.stream.device, OPERATION, "from", from, Owners::Known)?;
                 owner.into_iter().for_each(|owner| b.recorded.retained.allocation(owner));
@@ -309,8 +309,8 @@ impl GraphBuilder {
     fn copy_node(
         &mut self,
         name: &'static str,
-        from: Place,
-        to: Place,
+        from: CopyEnd,
+        to: CopyEnd,
         bytes: usize,
         retain: impl FnOnce(&mut GraphBuilder) -> Result<(), Error>,
     ) -> Result<Option<Node>, Error> {
@@ -335,29 +335,29 @@ impl GraphBuilder {
 
 /// An end of a copy. Host and device addresses share one space.
 #[derive(Clone, Copy)]
-enum Place {
+enum CopyEnd {
     Device(u64),
     Host(u64),
 }
 
-impl Place {
+impl CopyEnd {
     fn address(self) -> u64 {
         match self {
-            Place::Device(address) | Place::Host(address) => address,
+            CopyEnd::Device(address) | CopyEnd::Host(address) => address,
         }
     }
 
     /// Type of memory, host address, device address.
     fn parts(self) -> (u32, u64, u64) {
         match self {
-            Place::Device(address) => (sys::MEMORY_TYPE_DEVICE, 0, address),
-            Place::Host(address) => (sys::MEMORY_TYPE_HOST, address, 0),
+            CopyEnd::Device(address) => (sys::MEMORY_TYPE_DEVICE, 0, address),
+            CopyEnd::Host(address) => (sys::MEMORY_TYPE_HOST, address, 0),
         }
     }
 }
 
 /// One row of `bytes` bytes.
-fn copy_params(from: Place, to: Place, bytes: usize) -> Memcpy3D {
+fn copy_params(from: CopyEnd, to: CopyEnd, bytes: usize) -> Memcpy3D {
     let ((from_type, from_host, from_device), (to_type, to_host, to_device)) = (from.parts(), to.parts());
     Memcpy3D {
         src_x_in_bytes: 0,

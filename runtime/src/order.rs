@@ -33,13 +33,13 @@ pub struct Lane {
     issued: Mutex<u64>,
     changed: Condvar,
     ended: AtomicU64,
-    place: Mutex<Place>,
+    place: Mutex<WaitPoint>,
     /// Up to which numbers of other lanes this one has waited.
     known: Mutex<HashMap<u64, u64>>,
 }
 
 /// Where others wait for a lane.
-enum Place {
+enum WaitPoint {
     /// Behind what the stream was given so far.
     Stream(CUstream),
     /// The stream is being captured: behind what it was given before.
@@ -97,7 +97,7 @@ impl Lane {
             issued: Mutex::new(0),
             changed: Condvar::new(),
             ended: AtomicU64::new(0),
-            place: Mutex::new(Place::Stream(stream)),
+            place: Mutex::new(WaitPoint::Stream(stream)),
             known: Mutex::default(),
         })
     }
@@ -146,10 +146,10 @@ impl Lane {
         match &*lock(&other.place) {
             // SAFETY: a stream is destroyed only after its lane says `Ended`, and captured only while it says `Before`;
             // the rest is the caller's promise.
-            Place::Stream(raw) => unsafe { self.record_on(other, *raw)?.hold_back(stream) }?,
+            WaitPoint::Stream(raw) => unsafe { self.record_on(other, *raw)?.hold_back(stream) }?,
             // SAFETY: the caller's promise.
-            Place::Before(Some(event)) => unsafe { event.hold_back(stream) }?,
-            Place::Before(None) | Place::Ended => {}
+            WaitPoint::Before(Some(event)) => unsafe { event.hold_back(stream) }?,
+            WaitPoint::Before(None) | WaitPoint::Ended => {}
         }
         self.knows(other.id, reached);
         Ok(())
@@ -210,13 +210,13 @@ impl Lane {
         let idle = self.ended.load(Ordering::Acquire) >= self.issued();
         // SAFETY: the caller's promise.
         let before = if idle { None } else { Some(unsafe { OrderEvent::record(stream) }?) };
-        *lock(&self.place) = Place::Before(before);
+        *lock(&self.place) = WaitPoint::Before(before);
         Ok(())
     }
 
     /// It is captured no more.
     pub fn end_capture(&self, stream: CUstream) {
-        *lock(&self.place) = Place::Stream(stream);
+        *lock(&self.place) = WaitPoint::Stream(stream);
     }
 
     /// Waits, on the host, for the operations up to a number. The context is current.
@@ -227,10 +227,10 @@ impl Lane {
         self.wait_until_issued(upto);
         match &*lock(&self.place) {
             // SAFETY: a stream is destroyed only after its lane says `Ended`, and captured only while it says `Before`.
-            Place::Stream(raw) => unsafe { cu!(cuStreamSynchronize(*raw)) }?,
+            WaitPoint::Stream(raw) => unsafe { cu!(cuStreamSynchronize(*raw)) }?,
             // SAFETY: the event lives as long as it stands there.
-            Place::Before(Some(event)) => unsafe { cu!(cuEventSynchronize(event.0)) }?,
-            Place::Before(None) | Place::Ended => {}
+            WaitPoint::Before(Some(event)) => unsafe { cu!(cuEventSynchronize(event.0)) }?,
+            WaitPoint::Before(None) | WaitPoint::Ended => {}
         }
         self.ended(upto);
         Ok(())
@@ -238,7 +238,7 @@ impl Lane {
 
     /// The stream's work has ended, and the stream is about to be destroyed.
     pub fn close(&self) {
-        *lock(&self.place) = Place::Ended;
+        *lock(&self.place) = WaitPoint::Ended;
         self.ended(u64::MAX);
     }
 }

@@ -40,11 +40,11 @@ pub struct Pinned<T> {
 pub struct PinnedInner {
     pub device: Arc<DeviceInner>,
     pub id: u64,
-    state: Mutex<State>,
+    state: Mutex<PinnedState>,
 }
 
 /// The memory and its use by the device.
-pub struct State {
+pub struct PinnedState {
     /// Taken by `drop` alone.
     memory: Option<PinnedMemory>,
     /// The stream of the last use that the host has not waited for.
@@ -110,7 +110,7 @@ impl<T: Element> Pinned<T> {
         // SAFETY: that many bytes were allocated.
         unsafe { base.write_bytes(0, bytes.max(1)) };
         let memory = PinnedMemory { base: Base(base), event, in_use: false };
-        let state = State { memory: Some(memory), used_on: None, lost: false };
+        let state = PinnedState { memory: Some(memory), used_on: None, lost: false };
         let inner = Arc::new(PinnedInner { device: device.inner.clone(), id: unique_id(), state: Mutex::new(state) });
         Ok(Pinned { inner, len, element: PhantomData })
     }
@@ -217,7 +217,7 @@ impl<T: Element> fmt::Debug for Pinned<T> {
 }
 
 impl PinnedInner {
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, PinnedState> {
         lock(&self.state)
     }
 
@@ -240,7 +240,7 @@ impl PinnedInner {
     }
 }
 
-impl State {
+impl PinnedState {
     fn memory(&mut self, call: &'static str) -> Result<&mut PinnedMemory, Error> {
         let lost = self.lost;
         self.memory.as_mut().filter(|_| !lost).ok_or(Error::StagingLost { call })

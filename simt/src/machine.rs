@@ -20,7 +20,7 @@ pub mod bulk {
 }
 pub mod collective {
     pub use crate::exec::collective::{gather, named, source};
-    pub use crate::exec::exchange::{Exchange, Kind};
+    pub use crate::exec::exchange::{Collective, Exchange};
 }
 pub mod fill {
     pub use crate::exec::fill::range;
@@ -35,7 +35,7 @@ pub mod mbarrier {
     pub use crate::exec::mbarrier::{Edge, edge};
 }
 pub mod memory {
-    pub use crate::memory::{Entry, Snapshot, lookup};
+    pub use crate::memory::{Allocation, Snapshot, lookup};
 }
 pub mod mma {
     pub use crate::exec::mma::{Shape, accumulator_place, factor_place};

@@ -9,7 +9,7 @@
 
 use std::any::Any;
 
-use crate::exec::exchange::{Exchange, Kind};
+use crate::exec::exchange::{Collective, Exchange};
 use crate::exec::{Cx, Flow, Op};
 pub use crate::launch::{Launching, Watch};
 pub use crate::memory::MemoryObserver;
@@ -62,7 +62,7 @@ pub struct Party<'a> {
 pub struct Meeting<'a> {
     pub warp: u32,
     pub lanes: u32,
-    pub kind: Kind,
+    pub kind: Collective,
     /// Where its lanes stood, as position and lanes.
     pub sites: &'a [(u32, u32)],
 }

@@ -96,7 +96,7 @@ pub enum Overlap {
 
 /// What a call goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum Callee {
     Function(u32),
     /// The address is in this row (64 bits).
     Indirect(u32),
@@ -116,7 +116,7 @@ pub enum Library {
 /// A call site.
 #[derive(Clone, Debug)]
 pub struct Call {
-    pub target: Target,
+    pub target: Callee,
     pub args: Vec<Slot>,
     pub returns: Vec<Slot>,
 }
@@ -131,7 +131,7 @@ pub struct Debug {
 
 /// A `.global` or `.const` variable.
 #[derive(Clone, Debug)]
-pub struct Global {
+pub struct GlobalVariable {
     pub name: String,
     pub size: u64,
     pub align: u32,
@@ -179,7 +179,7 @@ pub struct Program {
     pub locations: Vec<ast::Location>,
     pub calls: Vec<Call>,
     pub functions: Vec<Function>,
-    pub globals: Vec<Global>,
+    pub globals: Vec<GlobalVariable>,
     pub shared: Vec<SharedVariable>,
     /// In the order of the module's kernels.
     pub entries: Vec<Entry>,

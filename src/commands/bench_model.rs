@@ -28,7 +28,7 @@ const UNTIMED: usize = 2;
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Test {
+enum Workload {
     /// A prompt of so many tokens, fed at once to an empty sequence.
     Prompt(usize),
     /// So many tokens, fed one by one to an empty sequence, each the one that was chosen before.
@@ -37,51 +37,51 @@ enum Test {
     Batch(usize, usize),
 }
 
-impl Test {
+impl Workload {
     /// Positions that a sequence needs.
     fn length(self) -> usize {
         match self {
-            Test::Prompt(n) | Test::Generation(n) | Test::Batch(n, _) => n,
+            Workload::Prompt(n) | Workload::Generation(n) | Workload::Batch(n, _) => n,
         }
     }
 
     /// Tokens of all sequences.
     fn tokens(self) -> usize {
         match self {
-            Test::Prompt(n) | Test::Generation(n) => n,
-            Test::Batch(n, batch) => n * batch,
+            Workload::Prompt(n) | Workload::Generation(n) => n,
+            Workload::Batch(n, batch) => n * batch,
         }
     }
 
     /// As `llama-bench` has it.
     fn name(self) -> String {
         match self {
-            Test::Prompt(n) => format!("pp{n}"),
-            Test::Generation(n) => format!("tg{n}"),
-            Test::Batch(n, batch) => format!("tg{n} x {batch}"),
+            Workload::Prompt(n) => format!("pp{n}"),
+            Workload::Generation(n) => format!("tg{n}"),
+            Workload::Batch(n, batch) => format!("tg{n} x {batch}"),
         }
     }
 
     /// Sequences that are fed together.
     fn batch(self) -> Option<usize> {
         match self {
-            Test::Prompt(_) | Test::Generation(_) => None,
-            Test::Batch(_, batch) => Some(batch),
+            Workload::Prompt(_) | Workload::Generation(_) => None,
+            Workload::Batch(_, batch) => Some(batch),
         }
     }
 
-    /// Behind what [`Subject::begin`] has left.
-    fn run(self, subject: &mut Subject, tokens: &[u32]) -> Result<Rate, DecodeError> {
+    /// Behind what [`Runner::begin`] has left.
+    fn run(self, subject: &mut Runner, tokens: &[u32]) -> Result<Rate, DecodeError> {
         let start = Instant::now();
         match subject {
-            Subject::One(session) => {
-                if let Test::Prompt(n) = self {
+            Runner::One(session) => {
+                if let Workload::Prompt(n) = self {
                     session.prefill(&tokens[..n])?;
                 } else {
                     session.generate(&tokens[..1], self.length(), |_| ControlFlow::Continue(()))?;
                 }
             }
-            Subject::Many(decoder, sequences) => {
+            Runner::Many(decoder, sequences) => {
                 let first = |i: usize| tokens[i % tokens.len()];
                 let feed = |(i, sequence)| Feed { sequence, token: first(i) };
                 let batch = self.batch().unwrap_or(1);
@@ -96,19 +96,19 @@ impl Test {
 }
 
 /// What tests are run on: one decoder at a time, as several processes have one.
-enum Subject {
+enum Runner {
     /// A sequence alone.
     One(Box<Session>),
     /// Several, which keep keys and values in pages.
     Many(Box<Decoder>, Vec<Sequence>),
 }
 
-impl Subject {
+impl Runner {
     /// For tests of one sequence, or of at most so many together.
-    fn new(model: &Model, engine: &EngineArgs, capacity: usize, batch: Option<usize>) -> Result<Subject, Failure> {
+    fn new(model: &Model, engine: &EngineArgs, capacity: usize, batch: Option<usize>) -> Result<Runner, Failure> {
         let Some(batch) = batch else {
             let session = session::session(model, engine, &defaults(), (capacity, false))?;
-            return Ok(Subject::One(Box::new(session)));
+            return Ok(Runner::One(Box::new(session)));
         };
         let decoder = Decoder::new(model, DecoderOptions { batch, ..session::decoder_options(engine, capacity) })?;
         let of = PoolOptions { kv: session::precision(engine).kv, ..Default::default() };
@@ -116,13 +116,13 @@ impl Subject {
         let pool = Pool::new(model, PoolOptions { positions, ..of })?;
         let options = SequenceOptions { capacity: Some(capacity), kv: of.kv, ..Default::default() };
         let sequences = (0..batch).map(|_| Sequence::in_pool(&pool, options)).collect::<Result<_, _>>()?;
-        Ok(Subject::Many(Box::new(decoder), sequences))
+        Ok(Runner::Many(Box::new(decoder), sequences))
     }
 
     /// Leaves so many sequences with these tokens and no others.
     fn begin(&mut self, batch: usize, tokens: &[u32]) -> Result<(), DecodeError> {
         let (decoder, sequences) = match self {
-            Subject::One(session) => {
+            Runner::One(session) => {
                 let recurrent = session.model().config().delta.is_some();
                 if recurrent || session.len() < tokens.len() {
                     session.reset();
@@ -133,7 +133,7 @@ impl Subject {
                 }
                 return Ok(());
             }
-            Subject::Many(decoder, sequences) => (decoder, sequences),
+            Runner::Many(decoder, sequences) => (decoder, sequences),
         };
         for sequence in sequences.iter_mut().take(batch) {
             sequence.reset();
@@ -147,7 +147,7 @@ impl Subject {
 
 /// What the software driver counted for each token of a test.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Counted {
+struct TokenCounts {
     /// Kernel launches; a graph's nodes are launches too.
     launches: f64,
     /// Warp instructions times active lanes.
@@ -156,17 +156,17 @@ struct Counted {
     global_bytes: f64,
 }
 
-impl Counted {
+impl TokenCounts {
     /// Of what was launched since counters were reset.
-    fn now(tokens: usize) -> Counted {
-        let mut all = Counted { launches: 0.0, lane_instructions: 0.0, global_bytes: 0.0 };
+    fn now(tokens: usize) -> TokenCounts {
+        let mut all = TokenCounts { launches: 0.0, lane_instructions: 0.0, global_bytes: 0.0 };
         for k in software::profile() {
             all.launches += k.launches as f64;
             all.lane_instructions += k.counters.lane_instructions as f64;
             all.global_bytes += (k.counters.global_load_bytes + k.counters.global_store_bytes) as f64;
         }
         let each = |n: f64| n / tokens as f64;
-        Counted {
+        TokenCounts {
             launches: each(all.launches),
             lane_instructions: each(all.lane_instructions),
             global_bytes: each(all.global_bytes),
@@ -176,7 +176,7 @@ impl Counted {
 
 /// A line of the report.
 #[derive(Debug, Serialize)]
-struct Row {
+struct BenchRow {
     test: String,
     tokens: usize,
     /// Tokens a second of each repetition.
@@ -185,21 +185,21 @@ struct Row {
     /// Of the sample; 0 of a single repetition.
     standard_deviation: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    per_token: Option<Counted>,
+    per_token: Option<TokenCounts>,
 }
 
-impl Row {
-    fn new(test: Test, rates: Vec<f64>, per_token: Option<Counted>) -> Row {
+impl BenchRow {
+    fn new(test: Workload, rates: Vec<f64>, per_token: Option<TokenCounts>) -> BenchRow {
         let n = rates.len() as f64;
         let mean = rates.iter().sum::<f64>() / n;
         let squares: f64 = rates.iter().map(|r| (r - mean).powi(2)).sum();
         let standard_deviation = if rates.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
-        Row { test: test.name(), tokens: test.tokens(), rates, mean, standard_deviation, per_token }
+        BenchRow { test: test.name(), tokens: test.tokens(), rates, mean, standard_deviation, per_token }
     }
 }
 
 #[derive(Serialize)]
-struct Report {
+struct BenchReport {
     engine: EngineReport,
     model: ModelReport,
     kv: String,
@@ -208,7 +208,7 @@ struct Report {
     /// Tokens in the cache before each test.
     depth: usize,
     repetitions: usize,
-    tests: Vec<Row>,
+    tests: Vec<BenchRow>,
 }
 
 /// A model's file and where it is.
@@ -219,9 +219,9 @@ fn opened(path: PathBuf, args: &BenchModelArgs) -> Result<(ModelFile, PathBuf), 
 
 /// Runs the command.
 pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
-    let tests: Vec<Test> = (args.prompt.iter().map(|n| Test::Prompt(*n)))
-        .chain(args.generate.iter().map(|n| Test::Generation(*n)))
-        .chain(args.batch.iter().flat_map(|b| args.generate.iter().map(|n| Test::Batch(*n, *b))))
+    let tests: Vec<Workload> = (args.prompt.iter().map(|n| Workload::Prompt(*n)))
+        .chain(args.generate.iter().map(|n| Workload::Generation(*n)))
+        .chain(args.batch.iter().flat_map(|b| args.generate.iter().map(|n| Workload::Batch(*n, *b))))
         .filter(|t| t.length() > 0)
         .collect();
     let longest = tests.iter().map(|t| t.length()).max();
@@ -269,12 +269,12 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
     bar.set_style(
         ProgressStyle::with_template("{msg}: run {pos} of {len}").unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    let (alone, together): (Vec<Test>, Vec<Test>) = tests.into_iter().partition(|test| test.batch().is_none());
+    let (alone, together): (Vec<Workload>, Vec<Workload>) = tests.into_iter().partition(|test| test.batch().is_none());
     let mut rows = Vec::new();
     for tests in [alone, together] {
         let Some(first) = tests.first() else { continue };
         let batch = first.batch().and(args.batch.iter().copied().max());
-        let mut subject = Subject::new(&model, &args.engine, capacity, batch)?;
+        let mut subject = Runner::new(&model, &args.engine, capacity, batch)?;
         for test in tests {
             rows.push(row(test, &mut subject, (args.depth, &tokens), (args.repetitions, device.is_software()), &bar)?);
         }
@@ -284,7 +284,7 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let precision = session::precision(&args.engine);
-    let report = Report {
+    let report = BenchReport {
         engine,
         model: model_report,
         kv: precision.kv.to_string(),
@@ -304,21 +304,21 @@ pub fn run(args: &BenchModelArgs) -> Result<(), Failure> {
 
 /// Times a test, and counts it where that is possible.
 fn row(
-    test: Test,
-    subject: &mut Subject,
+    test: Workload,
+    subject: &mut Runner,
     (depth, tokens): (usize, &[u32]),
     (repetitions, counts): (usize, bool),
     bar: &ProgressBar,
-) -> Result<Row, Failure> {
+) -> Result<BenchRow, Failure> {
     bar.set_message(test.name());
     let (before, tokens) = tokens.split_at(depth);
-    let begin = |subject: &mut Subject| subject.begin(test.batch().unwrap_or(1), before);
+    let begin = |subject: &mut Runner| subject.begin(test.batch().unwrap_or(1), before);
     let mut per_token = None;
     for _ in 0..UNTIMED {
         begin(subject)?;
         software::reset_profile();
         test.run(subject, tokens)?;
-        per_token = counts.then(|| Counted::now(test.tokens()));
+        per_token = counts.then(|| TokenCounts::now(test.tokens()));
         bar.inc(1);
     }
     let mut rates = Vec::with_capacity(repetitions);
@@ -327,10 +327,10 @@ fn row(
         rates.push(test.run(subject, tokens)?.tokens_per_second);
         bar.inc(1);
     }
-    Ok(Row::new(test, rates, per_token))
+    Ok(BenchRow::new(test, rates, per_token))
 }
 
-fn print(report: &Report, software: bool) {
+fn print(report: &BenchReport, software: bool) {
     let mut columns = vec![("test", Align::Left), ("tokens/s", Align::Right), ("±", Align::Right)];
     if software {
         columns.extend(["launches/token", "lane instructions/token", "bytes/token"].map(|c| (c, Align::Right)));
@@ -364,9 +364,9 @@ mod tests {
 
     #[test]
     fn a_row_has_mean_and_deviation_of_its_sample() {
-        let row = Row::new(Test::Prompt(512), vec![1.0, 2.0, 3.0], None);
+        let row = BenchRow::new(Workload::Prompt(512), vec![1.0, 2.0, 3.0], None);
         assert_eq!((row.test.as_str(), row.tokens, row.mean, row.standard_deviation), ("pp512", 512, 2.0, 1.0));
-        let single = Row::new(Test::Generation(8), vec![5.0], None);
+        let single = BenchRow::new(Workload::Generation(8), vec![5.0], None);
         assert_eq!((single.test.as_str(), single.standard_deviation), ("tg8", 0.0));
     }
 }

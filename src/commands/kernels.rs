@@ -31,7 +31,7 @@ struct Resources {
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct ListedKernel {
     #[serde(flatten)]
     kernel: KernelEntry,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,7 +45,7 @@ struct List<'a> {
     /// What it is assembled for.
     architectures: Vec<String>,
     ptxas: Option<String>,
-    kernels: Vec<Row>,
+    kernels: Vec<ListedKernel>,
 }
 
 /// Registers and spills of every kernel, by architecture.
@@ -170,7 +170,10 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
         None => Assembled::new(),
     };
 
-    let row = |kernel: KernelEntry| Row { resources: assembled.get(&kernel.name).cloned().unwrap_or_default(), kernel };
+    let row = |kernel: KernelEntry| ListedKernel {
+        resources: assembled.get(&kernel.name).cloned().unwrap_or_default(),
+        kernel,
+    };
     Ok(Some(List {
         library: &manifest.library,
         backend: &manifest.backend,

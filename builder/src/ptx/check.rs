@@ -6,7 +6,7 @@ use super::meta::{self, KernelLine};
 use super::{Rules, outline};
 use warpsmith_image::KernelEntry;
 use warpsmith_ptx::ast::Space;
-use warpsmith_ptx::outline::{Body, Function, Outline, Variable};
+use warpsmith_ptx::outline::{BodyOutline, FunctionOutline, Outline, VariableOutline};
 
 /// Shared memory that a kernel may declare; more must be asked for at launch.
 const STATIC_SHARED_LIMIT: u64 = warpsmith_arch::DEFAULT_SHARED as u64;
@@ -189,7 +189,7 @@ fn check_shared_names(scan: &Outline<'_>, problems: &mut Vec<String>) {
 }
 
 /// Offset of every parameter: each at the next multiple of its alignment.
-fn offsets(entry: &Function<'_>) -> Vec<u64> {
+fn offsets(entry: &FunctionOutline<'_>) -> Vec<u64> {
     layout(entry.params.iter().map(|p| (p.size, p.align)))
 }
 
@@ -208,7 +208,7 @@ fn align_up(value: u64, align: u64) -> u64 {
     value.checked_next_multiple_of(align.max(1)).unwrap_or(u64::MAX)
 }
 
-fn check_params(entry: &Function<'_>, line: &KernelLine, problems: &mut Vec<String>) {
+fn check_params(entry: &FunctionOutline<'_>, line: &KernelLine, problems: &mut Vec<String>) {
     let args = &line.kernel.args;
     if args.len() != entry.params.len() {
         problems.push(format!(
@@ -239,7 +239,7 @@ fn check_params(entry: &Function<'_>, line: &KernelLine, problems: &mut Vec<Stri
 
 /// `.maxntid` and `.minnctapersm`, to stand behind the parameter list.
 fn launch_bounds(
-    entry: &Function<'_>,
+    entry: &FunctionOutline<'_>,
     line: &KernelLine,
     rules: &Rules<'_>,
     problems: &mut Vec<String>,
@@ -286,15 +286,15 @@ fn check_collectives(name: &str, line: &KernelLine, found: &BTreeMap<String, u32
 struct Reached<'s, 'a> {
     entry: &'a str,
     /// The entry first.
-    bodies: Vec<(&'a str, &'s Body<'a>)>,
-    variables: Vec<&'s Variable<'a>>,
+    bodies: Vec<(&'a str, &'s BodyOutline<'a>)>,
+    variables: Vec<&'s VariableOutline<'a>>,
     /// Alignment of the shared memory given at launch; 1 if the module declares none.
     dynamic_align: u64,
 }
 
 impl<'s, 'a> Reached<'s, 'a> {
-    fn from(entry: &'s Function<'a>, scan: &'s Outline<'a>) -> Reached<'s, 'a> {
-        let defined: BTreeMap<&str, &Function<'a>> =
+    fn from(entry: &'s FunctionOutline<'a>, scan: &'s Outline<'a>) -> Reached<'s, 'a> {
+        let defined: BTreeMap<&str, &FunctionOutline<'a>> =
             scan.functions.iter().filter(|f| !f.is_entry && f.body.is_some()).map(|f| (f.name, f)).collect();
         let mut seen = BTreeSet::new();
         let mut bodies = Vec::new();
@@ -341,10 +341,11 @@ impl<'s, 'a> Reached<'s, 'a> {
     /// Without the memory that a function which prints hands its arguments over in: it must be there, and costs only what
     /// prints.
     fn local_bytes(&self) -> u64 {
-        let prints = |(name, body): &&(&str, &Body<'_>)| *name != self.entry && body.names.contains("vprintf");
+        let prints = |(name, body): &&(&str, &BodyOutline<'_>)| *name != self.entry && body.names.contains("vprintf");
         let handed_over: Vec<_> = self.bodies.iter().filter(prints).flat_map(|(_, body)| &body.variables).collect();
-        let counts =
-            |v: &&&Variable<'_>| v.space == Space::Local && !handed_over.iter().any(|own| std::ptr::eq(*own, **v));
+        let counts = |v: &&&VariableOutline<'_>| {
+            v.space == Space::Local && !handed_over.iter().any(|own| std::ptr::eq(*own, **v))
+        };
         self.variables.iter().filter(counts).fold(0, |sum, v| sum.saturating_add(v.size.unwrap_or(0)))
     }
 
@@ -390,7 +391,7 @@ impl<'s, 'a> Reached<'s, 'a> {
 }
 
 /// How many collective instructions of each kind are in a body.
-fn collectives(body: &Body<'_>) -> BTreeMap<&'static str, u32> {
+fn collectives(body: &BodyOutline<'_>) -> BTreeMap<&'static str, u32> {
     let mut sum: BTreeMap<&'static str, u32> = BTreeMap::new();
     for (opcode, count) in &body.opcodes {
         if let Some(kind) = collective(opcode) {

@@ -11,7 +11,7 @@ use super::meta;
 use warpsmith_image::map_in_threads;
 use warpsmith_image::pack::{Piece, module_text};
 use warpsmith_ptx::ast::Space;
-use warpsmith_ptx::outline::{Body, Outline, words};
+use warpsmith_ptx::outline::{BodyOutline, Outline, words};
 
 /// Which text goes into which module.
 #[derive(Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ fn items_of<'n>(word: &str, named: &'n HashMap<&str, Vec<usize>>) -> &'n [usize]
 }
 
 /// The bodies of items that are functions.
-fn bodies<'s, 'a>(scan: &'s Outline<'a>) -> HashMap<usize, &'s Body<'a>> {
+fn bodies<'s, 'a>(scan: &'s Outline<'a>) -> HashMap<usize, &'s BodyOutline<'a>> {
     let functions = scan.items.iter().enumerate().filter(|(_, item)| item.space.is_none() && !item.names.is_empty());
     let with_functions = functions.zip(&scan.functions);
     with_functions.filter_map(|((item, _), function)| Some((item, function.body.as_ref()?))).collect()
@@ -178,7 +178,8 @@ impl<'s, 'a> Reach<'s, 'a> {
         let with_items: Vec<&Part<'a>> = parts.iter().filter(|p| !p.items.is_empty()).collect();
         let bodies = bodies(scan);
         let all_referred = map_in_threads(&with_items, |part| -> BTreeSet<usize> {
-            let bodies = part.items.iter().map(|item| bodies.get(item).copied()).collect::<Option<Vec<&Body<'a>>>>();
+            let bodies =
+                part.items.iter().map(|item| bodies.get(item).copied()).collect::<Option<Vec<&BodyOutline<'a>>>>();
             match bodies {
                 // What was read already.
                 Some(bodies) => {

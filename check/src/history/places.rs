@@ -16,7 +16,7 @@ use crate::uses::{Use, joined};
 use crate::{Detail, Site, SiteKind};
 
 /// Where an operation used some bytes.
-pub(super) enum Place {
+pub(super) enum UseSite {
     At(Site),
     /// At some places of a launch.
     Among(Arc<Launch>),
@@ -26,8 +26,8 @@ impl Touch {
     /// Its place; nowhere as long as it is one of several.
     pub(super) fn site(&self) -> Site {
         match &self.place {
-            Place::At(site) => site.clone(),
-            Place::Among(launch) => Site::nowhere(launch.kind(self.write)),
+            UseSite::At(site) => site.clone(),
+            UseSite::Among(launch) => Site::nowhere(launch.kind(self.write)),
         }
     }
 }
@@ -58,7 +58,7 @@ impl Launch {
     /// What it did at a place, as a part of `whole`.
     fn at(&self, (pc, thread): (u32, (u64, u32, u32)), whole: &Touch) -> Arc<Touch> {
         let raw = RawSite { kind: self.kind(whole.write), thread: Some(thread), pc, detail: Detail::None };
-        let place = Place::At(raw.finish(&self.scene));
+        let place = UseSite::At(raw.finish(&self.scene));
         Arc::new(Touch { op: whole.op, name: whole.name.clone(), write: whole.write, tag: whole.tag, place })
     }
 
@@ -95,7 +95,7 @@ impl Part {
         let (operation, ordered) = (ordering.name.to_owned(), OnceLock::new());
         let launch = Arc::new(Launch { scene: Arc::clone(scene), operation, uses, ordered });
         let touches = [false, true].map(|write| {
-            let (name, place) = (ordering.name.to_owned(), Place::Among(Arc::clone(&launch)));
+            let (name, place) = (ordering.name.to_owned(), UseSite::Among(Arc::clone(&launch)));
             Arc::new(Touch { op: ordering.op, name, write, tag, place })
         });
         Part { launch, touches }
@@ -134,8 +134,8 @@ pub(super) fn by_place(found: &[Clash]) -> History {
     for ((start, end), whole) in found {
         let mut touch = |range, touch: &Arc<Touch>| history.touch(range, touch, &|_| false, &mut ignored);
         match &whole.place {
-            Place::At(_) => touch((*start, *end), whole),
-            Place::Among(launch) => {
+            UseSite::At(_) => touch((*start, *end), whole),
+            UseSite::Among(launch) => {
                 let inside = |used: &&Use| used.0 == whole.write && used.1 < *end && *start < used.2;
                 for &(_, from, to, place) in launch.ordered().iter().filter(inside) {
                     let key = (Arc::as_ptr(whole), place.0);

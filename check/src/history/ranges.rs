@@ -163,12 +163,12 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Place;
+    use super::super::UseSite;
     use super::*;
     use crate::{Site, SiteKind};
 
     fn touch(op: u32, write: bool) -> Arc<Touch> {
-        let place = Place::At(Site::nowhere(SiteKind::Here));
+        let place = UseSite::At(Site::nowhere(SiteKind::Here));
         Arc::new(Touch { op, name: format!("op {op}"), write, tag: None, place })
     }
 

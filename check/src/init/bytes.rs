@@ -2,7 +2,7 @@
 //! memory in the warp.
 
 use super::allocation::{Known, global};
-use super::origins::{Origin, Past};
+use super::origins::{Origin, Provenance};
 use super::state::{BlockInit, InitCheck, warp};
 use crate::place::Place;
 use warpsmith_simt::machine::shadow::low;
@@ -96,13 +96,13 @@ pub(super) fn brought(
     let past = match place {
         Place::Global => {
             match global(&mut c.launch.sites, cx, site, first).map_or(0, |(shadow, at)| shadow.story(at)) {
-                0 => Past::Unwritten,
-                number => Past::Told(number),
+                0 => Provenance::Unwritten,
+                number => Provenance::Told(number),
             }
         }
         Place::Shared => c.block.past_of_shared(first),
-        Place::Local => c.block.warps.get(warp(cx)).map_or(Past::Unwritten, |w| w.past_of_local(first, lane)),
-        Place::Other => Past::Unwritten,
+        Place::Local => c.block.warps.get(warp(cx)).map_or(Provenance::Unwritten, |w| w.past_of_local(first, lane)),
+        Place::Other => Provenance::Unwritten,
     };
     let thread = (c.index, warp(cx) as u32, lane as u32);
     c.launch.origins.add(Origin { pc, thread, place, address, bytes, missing, past })

@@ -4,7 +4,7 @@ use super::access;
 use super::exchange::{Brought, compute};
 use super::state::{InitCheck, warp};
 use crate::Rule;
-use warpsmith_simt::machine::collective::{Exchange, Kind, gather};
+use warpsmith_simt::machine::collective::{Collective, Exchange, gather};
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::note::Reg;
 use warpsmith_simt::machine::{Cx, Op};
@@ -14,7 +14,7 @@ use warpsmith_simt::machine::{Cx, Op};
 /// # Safety
 /// The contract of handlers: the operation is a collective.
 unsafe fn take(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, lanes: u32) {
-    let kind = Kind::of(op.imm);
+    let kind = Collective::of(op.imm);
     let Some(w) = c.block.warps.get(warp(cx)) else { return };
     let brought = &mut c.launch.brought;
     brought.lanes |= lanes;
@@ -37,7 +37,7 @@ unsafe fn take(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, lanes: u32) {
 
 /// Gives `lanes` of the current frame their results.
 fn apply(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, lanes: u32) {
-    let kind = Kind::of(op.imm);
+    let kind = Collective::of(op.imm);
     let brought = &c.launch.brought;
     let Some(w) = c.block.warps.get_mut(warp(cx)) else { return };
     if kind.has_row() {
@@ -61,7 +61,7 @@ fn apply(c: &mut InitCheck<'_>, cx: &Cx, op: &Op, lanes: u32) {
 /// The contract of handlers.
 pub(super) unsafe fn before(c: &mut InitCheck<'_>, cx: &mut Cx, op: &Op, pc: u32) {
     access::reg_decides(c, cx, pc, Reg::Narrow(op.x), Rule::UndefinedOperand);
-    if (op.imm as u8) <= Kind::ShflIdx as u8 {
+    if (op.imm as u8) <= Collective::ShflIdx as u8 {
         access::reg_decides(c, cx, pc, Reg::Narrow(op.b), Rule::UndefinedOperand);
         access::reg_decides(c, cx, pc, Reg::Narrow(op.c), Rule::UndefinedOperand);
     }

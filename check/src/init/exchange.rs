@@ -1,7 +1,7 @@
 //! How undefined bits pass from what lanes bring to a collective to what they get.
 
 use warpsmith_simt::machine::LANES;
-use warpsmith_simt::machine::collective::{Exchange, Kind, source};
+use warpsmith_simt::machine::collective::{Collective, Exchange, source};
 use warpsmith_simt::machine::lanes::lanes_of;
 
 /// What lanes bring, and the undefined bits of what they get.
@@ -30,20 +30,20 @@ pub(super) fn compute(brought: &mut Brought, imm: u64, present: u32, x: &Exchang
     let truths = brought.p & present;
     let all = |undefined: bool| if undefined { !0u64 } else { 0 };
     for lane in lanes_of(present) {
-        let (result, truth) = match Kind::of(imm) {
-            kind @ (Kind::ShflUp | Kind::ShflDown | Kind::ShflBfly | Kind::ShflIdx) => {
+        let (result, truth) = match Collective::of(imm) {
+            kind @ (Collective::ShflUp | Collective::ShflDown | Collective::ShflBfly | Collective::ShflIdx) => {
                 let (from, _) = source(kind, lane as u32, x.b[lane], x.c[lane]);
                 // A lane that takes no part has nothing defined to give.
                 let bits = if present >> from & 1 != 0 { brought.a[from as usize & 31] } else { !0 };
                 (bits, false)
             }
-            Kind::VoteAll => (0, truths != 0 && present & !truths & !x.p == 0),
-            Kind::VoteAny => (0, truths != 0 && present & !truths & x.p == 0),
-            Kind::VoteUni => (0, truths != 0),
-            Kind::VoteBallot => (truths.into(), false),
-            Kind::ReduxAdd => (any | any.wrapping_neg(), false),
-            Kind::ReduxAnd | Kind::ReduxOr | Kind::ReduxXor => (any, false),
-            Kind::Elect | Kind::WarpSync => (0, false),
+            Collective::VoteAll => (0, truths != 0 && present & !truths & !x.p == 0),
+            Collective::VoteAny => (0, truths != 0 && present & !truths & x.p == 0),
+            Collective::VoteUni => (0, truths != 0),
+            Collective::VoteBallot => (truths.into(), false),
+            Collective::ReduxAdd => (any | any.wrapping_neg(), false),
+            Collective::ReduxAnd | Collective::ReduxOr | Collective::ReduxXor => (any, false),
+            Collective::Elect | Collective::WarpSync => (0, false),
             _ => (all(any != 0), any != 0),
         };
         brought.results[lane] = result;

@@ -21,7 +21,7 @@ pub(super) struct Origin {
     pub bytes: u64,
     pub missing: u64,
     /// How the bytes came to where they were loaded from.
-    pub past: Past,
+    pub past: Provenance,
 }
 
 impl Origin {
@@ -38,7 +38,7 @@ impl Origin {
 
 /// How undefined bytes of memory came there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Past {
+pub(super) enum Provenance {
     /// Nothing has been stored there.
     #[default]
     Unwritten,
@@ -55,7 +55,7 @@ pub(super) const UNSET: u32 = 0;
 #[derive(Default)]
 pub(super) struct Origins {
     list: Vec<Origin>,
-    known: HashMap<(u32, Past), u32>,
+    known: HashMap<(u32, Provenance), u32>,
     /// Stores of undefined data to global memory: what it came from, position, and the number of their story; and stores to
     /// allocations, with the first thread.
     stores: HashMap<(u32, u32), (u32, Thread)>,
@@ -71,8 +71,8 @@ impl Origins {
     /// The number of an origin. The past of what was stored in this launch is that of its first load, so that a value which
     /// goes round and round has one origin.
     pub(super) fn add(&mut self, mut origin: Origin) -> u32 {
-        if let Past::Stored(before) = origin.past
-            && let Some(Origin { past: past @ (Past::Stored(_) | Past::Told(_)), .. }) = self.get(before)
+        if let Provenance::Stored(before) = origin.past
+            && let Some(Origin { past: past @ (Provenance::Stored(_) | Provenance::Told(_)), .. }) = self.get(before)
         {
             origin.past = past;
         }
@@ -95,7 +95,7 @@ impl Origins {
         let first = self.get(origin).map_or(u64::MAX, |o| u64::from(o.pc));
         // What was read from global memory has a story of its own.
         let past = match self.get(origin).map(|o| o.past) {
-            Some(Past::Told(number)) => number,
+            Some(Provenance::Told(number)) => number,
             _ => 0,
         };
         let key = (program, u64::from(pc) << 32 | u64::from(past), first);
@@ -138,8 +138,8 @@ impl Origins {
                 told.follows = told.follows.or_else(|| follows(o.pc));
                 steps += 1;
                 at = match o.past {
-                    Past::Stored(before) if steps < STEPS => before,
-                    Past::Told(number) if steps < STEPS => match own.get(&number) {
+                    Provenance::Stored(before) if steps < STEPS => before,
+                    Provenance::Told(number) if steps < STEPS => match own.get(&number) {
                         Some(&(before, pc, thread)) => {
                             sites.push(site(SiteKind::StoredBefore { kernel: None }, thread, pc));
                             before
@@ -168,9 +168,9 @@ pub(super) fn described(memory: &Snapshot, o: &Origin) -> Undefined {
         Place::Other => (warpsmith_simt::Place::Param, Within::Unknown),
     };
     let past = match o.past {
-        Past::Unwritten => defect::Past::Unwritten,
-        Past::Stored(_) => defect::Past::Stored { kernel: None },
-        Past::Told(number) => {
+        Provenance::Unwritten => defect::Past::Unwritten,
+        Provenance::Stored(_) => defect::Past::Stored { kernel: None },
+        Provenance::Told(number) => {
             let kernel = story::told(number).map(|s| s.kernel.clone()).filter(|kernel| !kernel.is_empty());
             defect::Past::Stored { kernel }
         }

@@ -1,6 +1,6 @@
 //! Findings about undefined data.
 
-use super::origins::{Origin, Past, described};
+use super::origins::{Origin, Provenance, described};
 use super::state::{InitCheck, warp};
 use crate::defect::{Decides, Defect, Undefined};
 use crate::raw::{RawFinding, RawSite};
@@ -37,7 +37,7 @@ pub(super) fn deciding(c: &mut InitCheck<'_>, cx: &Cx, rule: Rule, pc: u32, lane
                 detail: Detail::None,
             };
             sites.push(loaded(&o));
-            if let Past::Stored(before) = o.past {
+            if let Provenance::Stored(before) = o.past {
                 sites.extend(c.launch.origins.get(before).as_ref().map(loaded));
             }
             described(&cx.memory, &o)

@@ -2,7 +2,7 @@
 
 use super::allocation::Known;
 use super::exchange::Brought;
-use super::origins::{Origins, Past};
+use super::origins::{Origins, Provenance};
 use super::registers::Registers;
 use crate::findings::Findings;
 use crate::raw::RawSite;
@@ -117,14 +117,14 @@ impl WarpInit {
         }
     }
 
-    pub(super) fn past_of_local(&self, at: u64, lane: usize) -> Past {
+    pub(super) fn past_of_local(&self, at: u64, lane: usize) -> Provenance {
         past(self.local_origins.get((at / 4) as usize * LANES + lane))
     }
 }
 
 /// The past of what lies where this was noted.
-fn past(noted: Option<&u32>) -> Past {
-    noted.and_then(|n| n.checked_sub(1)).map_or(Past::Unwritten, Past::Stored)
+fn past(noted: Option<&u32>) -> Provenance {
+    noted.and_then(|n| n.checked_sub(1)).map_or(Provenance::Unwritten, Provenance::Stored)
 }
 
 /// What is known of a block.
@@ -174,7 +174,7 @@ impl BlockInit {
         !first >> (at % 64) == 0 && inner == !0 && !end & low((at + n - 1) % 64 + 1) == 0
     }
 
-    pub(super) fn past_of_shared(&self, at: u64) -> Past {
+    pub(super) fn past_of_shared(&self, at: u64) -> Provenance {
         past(self.shared_origins.get((at / 4) as usize))
     }
 

@@ -1,6 +1,6 @@
 //! The accesses of 4 bytes, each byte by itself.
 
-use super::shadow::{Clash, Conflict, Now, Record, flag};
+use super::shadow::{CellAccess, Clash, Conflict, Now, flag};
 
 /// Records of a cell beyond which the oldest ones are forgotten.
 const RECORDS: usize = 96;
@@ -8,12 +8,12 @@ const RECORDS: usize = 96;
 /// The accesses of 4 bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
-    pub few: [Record; 2],
-    pub more: Vec<Record>,
+    pub few: [CellAccess; 2],
+    pub more: Vec<CellAccess>,
 }
 
 impl Cell {
-    pub(super) fn push(&mut self, record: Record) {
+    pub(super) fn push(&mut self, record: CellAccess) {
         match self.few.iter_mut().find(|r| r.epoch == 0) {
             Some(free) => *free = record,
             None => self.more.push(record),
@@ -21,10 +21,10 @@ impl Cell {
     }
 
     /// Removes the records that `keep` refuses.
-    fn retain(&mut self, mut keep: impl FnMut(&mut Record) -> bool) {
+    fn retain(&mut self, mut keep: impl FnMut(&mut CellAccess) -> bool) {
         for slot in &mut self.few {
             if slot.epoch != 0 && !keep(slot) {
-                *slot = Record::default();
+                *slot = CellAccess::default();
             }
         }
         self.more.retain_mut(keep);
@@ -40,7 +40,7 @@ impl Cell {
         }
     }
 
-    pub(super) fn apply(&mut self, a: &Record, now: &Now<'_>, mut report: impl FnMut(Conflict)) {
+    pub(super) fn apply(&mut self, a: &CellAccess, now: &Now<'_>, mut report: impl FnMut(Conflict)) {
         let mut merged = false;
         self.retain(|r| {
             let common = r.bytes & a.bytes;
@@ -67,9 +67,9 @@ impl Cell {
         if merged {
             return;
         }
-        let class = |r: &Record| r.flags & !(flag::SILENT | flag::WIDE | flag::WHOLE);
+        let class = |r: &CellAccess| r.flags & !(flag::SILENT | flag::WIDE | flag::WHOLE);
         let stands =
-            |r: &Record| r.epoch != 0 && r.block != a.block && class(r) == class(a) && r.bytes & a.bytes == a.bytes;
+            |r: &CellAccess| r.epoch != 0 && r.block != a.block && class(r) == class(a) && r.bytes & a.bytes == a.bytes;
         let shared = !now.talks && (a.flags & flag::WRITE == 0 || a.flags & flag::STRONG != 0);
         if shared {
             let mut foreign = self.few.iter().chain(&self.more).filter(|r| stands(r)).map(|r| r.block);
@@ -97,7 +97,7 @@ impl Cell {
 }
 
 /// Whether an earlier record must be kept beside a new one of the same bytes, and what is wrong with the two.
-fn weigh(r: &Record, a: &Record, ordered: bool) -> (bool, Option<Clash>) {
+fn weigh(r: &CellAccess, a: &CellAccess, ordered: bool) -> (bool, Option<Clash>) {
     let is = |flags: u8, flag: u8| flags & flag != 0;
     let (read, write) = (!is(r.flags, flag::WRITE), is(a.flags, flag::WRITE));
     if read && !write {

@@ -4,7 +4,7 @@
 //! at; other threads must be ordered after it as after any other write of the thread.
 
 use super::access::{Run, flags, spans};
-use super::report::{self, Scene};
+use super::report::{self, CurrentAccess};
 use super::shadow::{Now, Span, flag};
 use super::state::RaceCheck;
 use crate::place::copy_target;
@@ -92,10 +92,10 @@ pub(super) unsafe fn record(
         }
         let found = std::mem::take(found);
         let (races, clocks) = (&*c.launch, &block.clocks);
-        let scene = Scene { races, clocks, block: c.index, warp, op, pc, access, run, opaque: true };
+        let current = CurrentAccess { races, clocks, block: c.index, warp, op, pc, access, run, opaque: true };
         for (base, conflict) in &found {
             // SAFETY: by the contract.
-            unsafe { report::clash(&scene, cx, c.findings, *base, conflict) }
+            unsafe { report::clash(&current, cx, c.findings, *base, conflict) }
         }
     }
 }

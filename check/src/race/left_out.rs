@@ -16,7 +16,7 @@ use warpsmith_simt::machine::{Cx, LANES};
 
 /// How often each lane of a warp has been at the barriers of a group, and behind them.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct Visits {
     at: [u32; LANES],
     behind: [u32; LANES],
     /// Where that is.
@@ -26,7 +26,7 @@ struct Counts {
 /// What is known of a block, by group and warp.
 #[derive(Default)]
 pub(super) struct LeftOut {
-    counts: FxHashMap<(u32, u32), Box<Counts>>,
+    counts: FxHashMap<(u32, u32), Box<Visits>>,
 }
 
 /// A warp comes to an operation that has marks.

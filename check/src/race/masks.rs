@@ -9,7 +9,7 @@ use crate::findings::Findings;
 use crate::raw::{RawFinding, RawSite};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::LANES;
-use warpsmith_simt::machine::collective::Kind;
+use warpsmith_simt::machine::collective::Collective;
 use warpsmith_simt::machine::lanes::lanes_of;
 
 /// What lanes execute: the collective, the mask that they name, and where.
@@ -22,7 +22,7 @@ struct Call {
 
 /// What is known of a warp.
 #[derive(Clone, Default)]
-struct Warp {
+struct WarpCalls {
     /// The last collective of each lane, unless all lanes have met since.
     last: [Option<Call>; LANES],
     /// Lanes with a last one.
@@ -34,7 +34,7 @@ struct Warp {
 /// What is known of the warps of a block.
 #[derive(Default)]
 pub(super) struct Masks {
-    warps: Vec<Warp>,
+    warps: Vec<WarpCalls>,
 }
 
 /// Lanes that were let go, and one that they had named and that had gone on without them.
@@ -46,10 +46,10 @@ struct Disagreement {
 }
 
 impl Masks {
-    fn warp(&mut self, warp: u32) -> &mut Warp {
+    fn warp(&mut self, warp: u32) -> &mut WarpCalls {
         let at = warp as usize;
         if self.warps.len() <= at {
-            self.warps.resize(at + 1, Warp::default());
+            self.warps.resize(at + 1, WarpCalls::default());
         }
         &mut self.warps[at]
     }
@@ -64,7 +64,7 @@ impl Masks {
     }
 }
 
-impl Warp {
+impl WarpCalls {
     /// Lanes execute a collective with one mask.
     fn executes(&mut self, call: Call, lanes: u32, live: u32) -> Option<Disagreement> {
         let same = |w: &(Call, u32)| (w.0.imm, w.0.mask) == (call.imm, call.mask);
@@ -136,7 +136,7 @@ fn report(findings: &mut Findings, (block, warp): (u64, u32), found: &Disagreeme
     if findings.seen(Rule::Membermask, call.pc, other.pc, Severity::Error) {
         return;
     }
-    let collective = Kind::of(call.imm).name().to_string();
+    let collective = Collective::of(call.imm).name().to_string();
     let side = |lanes: u32, of: Call| {
         let (kind, detail) = (SiteKind::Named(collective.clone()), Detail::Masked { lanes, mask: of.mask });
         RawSite { kind, thread: Some((block, warp, lanes.trailing_zeros() & 31)), pc: of.pc, detail }

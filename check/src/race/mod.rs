@@ -38,7 +38,7 @@ mod sync;
 
 use access::Run;
 use order::{Clocks, Strong};
-use report::Scene;
+use report::CurrentAccess;
 use shadow::{Now, Span, flag};
 
 use super::talk::{Conversation, Voice, Word};
@@ -189,7 +189,7 @@ unsafe fn followed(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32, 
             continue;
         }
         let found = std::mem::take(&mut c.launch.found);
-        let scene = Scene {
+        let current = CurrentAccess {
             races: c.launch,
             clocks: &block.clocks,
             block: block_index,
@@ -203,10 +203,10 @@ unsafe fn followed(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32, 
         // SAFETY: by the contract.
         unsafe {
             if together {
-                report::collide(&scene, cx, c.findings);
+                report::collide(&current, cx, c.findings);
             }
             for (base, conflict) in &found {
-                report::clash(&scene, cx, c.findings, *base, conflict);
+                report::clash(&current, cx, c.findings, *base, conflict);
             }
         }
     }

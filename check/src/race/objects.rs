@@ -14,7 +14,7 @@ use warpsmith_simt::machine::note::{Access, Does};
 use warpsmith_simt::machine::{Cx, Op};
 
 /// Where a variable lies.
-struct Variable {
+struct VariableExtent {
     number: u32,
     name: String,
     from: u64,
@@ -25,7 +25,7 @@ struct Variable {
 #[derive(Default)]
 pub(super) struct Objects {
     /// By their offset; empty if there are not two.
-    variables: Vec<Variable>,
+    variables: Vec<VariableExtent>,
     /// For each list of variables that an address may be made from, the ranges that it may reach.
     ranges: Vec<Vec<(u64, u64)>>,
 }
@@ -43,9 +43,9 @@ impl Objects {
             let v = program.shared.get(number as usize)?;
             // What has no size is what the launch asks for, to the end.
             let to = if v.size == 0 { grid.shared_bytes.into() } else { u64::from(offset).saturating_add(v.size) };
-            Some(Variable { number, name: v.name.clone(), from: offset.into(), to })
+            Some(VariableExtent { number, name: v.name.clone(), from: offset.into(), to })
         };
-        let mut variables: Vec<Variable> = entry.shared.iter().filter_map(variable).collect();
+        let mut variables: Vec<VariableExtent> = entry.shared.iter().filter_map(variable).collect();
         variables.sort_by_key(|v| (v.from, v.to));
         let range = |number: &u32| variables.iter().find(|v| v.number == *number).map(|v| (v.from, v.to));
         let ranges = notes.objects.iter().map(|list| list.iter().filter_map(range).collect()).collect();
@@ -91,7 +91,7 @@ pub(super) unsafe fn accessed(
     if findings.seen(Rule::OutOfBounds, pc, u32::MAX, Severity::Error) {
         return;
     }
-    let named = |v: &Variable| defect::Variable { name: v.name.clone(), offset: v.from, bytes: v.to - v.from };
+    let named = |v: &VariableExtent| defect::Variable { name: v.name.clone(), offset: v.from, bytes: v.to - v.from };
     let of = |range: &(u64, u64)| objects.variables.iter().find(|v| (v.from, v.to) == *range).map(named);
     let hit = objects
         .variables

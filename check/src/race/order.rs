@@ -88,7 +88,7 @@ const MISSED: usize = 8;
 
 /// A location that threads synchronise through.
 #[derive(Default)]
-pub(super) struct Variable {
+pub(super) struct SyncVariable {
     /// What its value carries from releases of a wide scope.
     wide: Option<Arc<Clock>>,
     /// And to threads of the releasing block, whatever the scope.
@@ -101,7 +101,7 @@ pub(super) struct Variable {
     release: u32,
 }
 
-pub(super) type Variables = FxHashMap<u64, Variable>;
+pub(super) type Variables = FxHashMap<u64, SyncVariable>;
 
 /// A strong access of one lane.
 #[derive(Clone, Copy)]
@@ -298,7 +298,7 @@ impl Clocks {
     }
 
     /// A lane reads or writes a location in a way that can synchronise.
-    pub(super) fn strong(&mut self, s: &Strong, v: &mut Variable) {
+    pub(super) fn strong(&mut self, s: &Strong, v: &mut SyncVariable) {
         let block = self.block;
         let Some(w) = self.warps.get_mut(usize::from(s.warp)) else { return };
         let l = usize::from(s.lane) % LANES;
@@ -352,7 +352,7 @@ impl Clocks {
         };
         let me = Some((block, s.warp, s.lane));
         if !s.reads && v.owner != me {
-            *v = Variable { owner: me, ..Variable::default() };
+            *v = SyncVariable { owner: me, ..SyncVariable::default() };
         }
         v.release = if near.is_some() { s.pc } else { v.release };
         if let Some(far) = &far {
@@ -391,7 +391,7 @@ impl Clocks {
     }
 }
 
-impl Variable {
+impl SyncVariable {
     /// From now on, threads of the block that acquire learn this.
     pub(super) fn carry(&mut self, block: u32, clock: Clock) {
         match self.by_block.iter_mut().find(|b| b.0 == block) {

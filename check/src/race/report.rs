@@ -15,7 +15,7 @@ use warpsmith_simt::machine::note::{Access, Does, Role, Scope};
 use warpsmith_simt::machine::{Cx, LANES, Op};
 
 /// The access that runs, and what is known of the launch.
-pub(super) struct Scene<'a> {
+pub(super) struct CurrentAccess<'a> {
     pub races: &'a Races,
     pub clocks: &'a Clocks,
     /// Linear index of the block.
@@ -31,7 +31,7 @@ pub(super) struct Scene<'a> {
 
 /// Two accesses that clash, and what is known of both.
 struct Pair<'s, 'c> {
-    scene: &'s Scene<'s>,
+    current: &'s CurrentAccess<'s>,
     conflict: &'c Conflict,
     /// Address, or offset in the space, of the first byte of both.
     at: u64,
@@ -57,7 +57,7 @@ struct Pair<'s, 'c> {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base: u64, c: &Conflict) {
+pub(super) unsafe fn clash(s: &CurrentAccess<'_>, cx: &Cx, findings: &mut Findings, base: u64, c: &Conflict) {
     // SAFETY: by the contract.
     let Some(pair) = (unsafe { Pair::new(s, cx, base, c) }) else { return };
     let (rule, severity) = (pair.rule(), pair.severity());
@@ -92,7 +92,7 @@ pub(super) unsafe fn clash(s: &Scene<'_>, cx: &Cx, findings: &mut Findings, base
 impl<'s, 'c> Pair<'s, 'c> {
     /// # Safety
     /// The contract of handlers.
-    unsafe fn new(s: &'s Scene<'s>, cx: &Cx, base: u64, c: &'c Conflict) -> Option<Pair<'s, 'c>> {
+    unsafe fn new(s: &'s CurrentAccess<'s>, cx: &Cx, base: u64, c: &'c Conflict) -> Option<Pair<'s, 'c>> {
         let theirs = &c.theirs;
         let same_block = owner(theirs.block, s.clocks.block) == s.clocks.block;
         let under_way = theirs.flags & flag::ASYNC != 0 && same_block;
@@ -107,7 +107,7 @@ impl<'s, 'c> Pair<'s, 'c> {
         };
         let past = |m: &&Missed| m.clock.epoch(theirs.block, theirs.warp, c.their_lane) >= theirs.epoch;
         Some(Pair {
-            scene: s,
+            current: s,
             conflict: c,
             at,
             earlier: s.races.access_at(cx, theirs.pc),
@@ -129,7 +129,7 @@ impl<'s, 'c> Pair<'s, 'c> {
             Clash::Scope => Rule::RaceScope,
             Clash::Race if self.missed.is_some() => Rule::RaceScope,
             Clash::Race if self.variable.is_some() && !self.same_block => Rule::StaticShared,
-            Clash::Race if self.scene.run.place == Place::Shared => Rule::RaceShared,
+            Clash::Race if self.current.run.place == Place::Shared => Rule::RaceShared,
             Clash::Race => Rule::RaceGlobal,
         }
     }
@@ -147,7 +147,7 @@ impl<'s, 'c> Pair<'s, 'c> {
 
     /// What the access at hand does, and what the earlier one did.
     fn verbs(&self, cx: &Cx) -> (Verb, Verb) {
-        let races = self.scene.races;
+        let races = self.current.races;
         let verb = |access: Option<&Access>, pc: u32, writes: bool| match access.map(|a| a.does) {
             Some(Does::Load) => Verb::Read,
             Some(Does::Store) => Verb::Write,
@@ -156,13 +156,13 @@ impl<'s, 'c> Pair<'s, 'c> {
             None if writes => Verb::Write,
             None => Verb::Read,
         };
-        let (s, theirs) = (self.scene, &self.conflict.theirs);
+        let (s, theirs) = (self.current, &self.conflict.theirs);
         let mine = verb(Some(s.access).filter(|_| !s.opaque), s.pc, s.access.writes());
         (mine, verb(self.earlier, theirs.pc, theirs.flags & flag::WRITE != 0))
     }
 
     fn sites(&self, access: Verb, earlier: Verb, mine: Detail) -> Vec<RawSite> {
-        let (s, c, theirs) = (self.scene, self.conflict, &self.conflict.theirs);
+        let (s, c, theirs) = (self.current, self.conflict, &self.conflict.theirs);
         let their_thread = (u64::from(owner(theirs.block, s.clocks.block)), u32::from(theirs.warp), c.their_lane);
         let detail = match (self.earlier, s.access.does) {
             (Some(a), Does::Load) if a.writes() => Detail::WroteThis,
@@ -186,7 +186,7 @@ impl<'s, 'c> Pair<'s, 'c> {
 
     /// What the bytes lie in.
     fn within(&self, cx: &Cx) -> Within {
-        match (self.scene.run.place, self.variable) {
+        match (self.current.run.place, self.variable) {
             (Place::Shared, _) => Within::Shared { bytes: cx.shared_bytes.into() },
             (_, Some((base, bytes, name))) => Within::Variable { name: name.clone(), base: *base, bytes: *bytes },
             (_, None) => Within::allocation(&cx.memory, self.at),
@@ -195,7 +195,7 @@ impl<'s, 'c> Pair<'s, 'c> {
 
     /// The order that is missing.
     fn missing(&self, cx: &Cx) -> Missing {
-        let (s, theirs) = (self.scene, &self.conflict.theirs);
+        let (s, theirs) = (self.current, &self.conflict.theirs);
         match (self.conflict.kind, self.missed) {
             (Clash::Stale, _) => Missing::Coherence,
             (Clash::Scope, _) => self.wider_scope(),
@@ -211,7 +211,7 @@ impl<'s, 'c> Pair<'s, 'c> {
     }
 
     fn wider_scope(&self) -> Missing {
-        let (s, block) = (self.scene, self.conflict.theirs.block);
+        let (s, block) = (self.current, self.conflict.theirs.block);
         match self.earlier {
             _ if !super::order::wide(s.access.scope) => {
                 Missing::WiderScope { scope: s.access.scope, earlier: false, block: block.into() }
@@ -224,7 +224,7 @@ impl<'s, 'c> Pair<'s, 'c> {
     }
 
     fn edge(&self) -> Missing {
-        let (s, c) = (self.scene, self.conflict);
+        let (s, c) = (self.current, self.conflict);
         let (earlier_lane, lane) = (c.their_lane, c.my_lane);
         let (earlier_warp, earlier_block) = (u32::from(c.theirs.warp), u64::from(c.theirs.block));
         let gone = |w: &super::order::Warp| w.gone(earlier_lane, s.clocks.openings);
@@ -246,7 +246,7 @@ impl<'s, 'c> Pair<'s, 'c> {
 ///
 /// # Safety
 /// The contract of handlers.
-pub(super) unsafe fn collide(s: &Scene<'_>, cx: &Cx, findings: &mut Findings) {
+pub(super) unsafe fn collide(s: &CurrentAccess<'_>, cx: &Cx, findings: &mut Findings) {
     let lanes: Vec<usize> = warpsmith_simt::machine::lanes::lanes_of(s.run.lanes).collect();
     // SAFETY: by the contract; the access is a store.
     let value =
@@ -280,7 +280,7 @@ pub(super) unsafe fn collide(s: &Scene<'_>, cx: &Cx, findings: &mut Findings) {
 }
 
 /// What the running access reads or writes.
-unsafe fn values(s: &Scene<'_>, cx: &Cx, lane: usize) -> Detail {
+unsafe fn values(s: &CurrentAccess<'_>, cx: &Cx, lane: usize) -> Detail {
     let first = lane_address(s.run, lane);
     let at = |i: u32| held(cx, s.run.place, first + u64::from(i * s.access.size), s.access.size.into());
     let Some(old) = (0..s.access.count).map(at).collect::<Option<Vec<u64>>>() else { return Detail::None };

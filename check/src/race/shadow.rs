@@ -2,7 +2,8 @@
 //!
 //! Memory is shadowed in pages of 4 KiB, made when they are first touched, and chunks of 128 bytes. As long as a chunk is only
 //! accessed in runs (lanes side by side, again and again the same ones, or all at one place), it holds a few [`Span`]s: of each
-//! byte one write and the reads since. Other accesses expand it into cells of 4 bytes with a short list of [`Record`]s each, in which every byte counts by itself.
+//! byte one write and the reads since. Other accesses expand it into cells of 4 bytes with a short list of [`CellAccess`]es each,
+//! in which every byte counts by itself.
 //! The next access that overwrites the whole chunk makes it a span again.
 //!
 //! What is kept is what a later access could race with: a write replaces what it is ordered after, a read replaces reads that
@@ -57,7 +58,7 @@ pub(super) struct Span {
 
 /// Accesses of bytes of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct CellAccess {
     pub block: u32,
     pub epoch: u32,
     pub pc: u32,
@@ -72,7 +73,7 @@ pub(super) struct Record {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conflict {
     pub kind: Clash,
-    pub theirs: Record,
+    pub theirs: CellAccess,
     /// Lanes of the two.
     pub their_lane: u32,
     pub my_lane: u32,
@@ -177,9 +178,9 @@ impl Span {
         a.period == 0 && origin(self) == origin(a)
     }
 
-    fn record(&self, lanes: u32, bytes: u8) -> Record {
+    fn record(&self, lanes: u32, bytes: u8) -> CellAccess {
         let Span { block, epoch, pc, warp, flags, .. } = *self;
-        Record { block, epoch, pc, lanes, warp, flags, bytes }
+        CellAccess { block, epoch, pc, lanes, warp, flags, bytes }
     }
 
     /// Whether `self` (before) and `a` (now) go together, as far as the runs alone show.
@@ -277,7 +278,7 @@ impl Shadow {
     }
 
     /// Calls `f` with first address, length, access and whether it writes, for all that is recorded; not in order.
-    pub(super) fn each(&self, mut f: impl FnMut(u64, u64, &Record)) {
+    pub(super) fn each(&self, mut f: impl FnMut(u64, u64, &CellAccess)) {
         for (&page, &at) in &self.index {
             let Some(page_chunks) = self.pages.get(at as usize) else { continue };
             for (chunk, base) in page_chunks.chunks.iter().zip((page * PAGE..).step_by(CHUNK as usize)) {

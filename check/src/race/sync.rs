@@ -6,7 +6,7 @@ use crate::findings::Findings;
 use crate::raw::{RawFinding, RawSite};
 use crate::{Defect, Detail, Rule, Severity, SiteKind};
 use warpsmith_simt::machine::barrier::bar;
-use warpsmith_simt::machine::collective::{Kind, named, source};
+use warpsmith_simt::machine::collective::{Collective, named, source};
 use warpsmith_simt::machine::lanes::{lane_of, lanes_of};
 use warpsmith_simt::machine::{Cx, LANES, Op};
 use warpsmith_simt::{Fault, FaultKind, Waiter, Waits};
@@ -70,8 +70,10 @@ pub(super) unsafe fn collective(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32
 /// # Safety
 /// The contract of handlers; the operation is a collective.
 pub(crate) unsafe fn sources(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, warp: u32, lanes: u32) {
-    let kind = Kind::of(op.imm);
-    if !c.checks.sync || !matches!(kind, Kind::ShflUp | Kind::ShflDown | Kind::ShflBfly | Kind::ShflIdx) {
+    let kind = Collective::of(op.imm);
+    if !c.checks.sync
+        || !matches!(kind, Collective::ShflUp | Collective::ShflDown | Collective::ShflBfly | Collective::ShflIdx)
+    {
         return;
     }
     // SAFETY: by the contract.
@@ -100,7 +102,7 @@ pub(crate) unsafe fn sources(c: &mut RaceCheck<'_>, cx: &Cx, op: &Op, pc: u32, w
 }
 
 /// After a collective of `lanes` of a warp that met from several places: their positions and lanes.
-pub(crate) fn met(c: &mut RaceCheck<'_>, warp: u32, lanes: u32, kind: Kind, sites: &[(u32, u32)]) {
+pub(crate) fn met(c: &mut RaceCheck<'_>, warp: u32, lanes: u32, kind: Collective, sites: &[(u32, u32)]) {
     if c.checks.races {
         c.block.clocks.met(warp as usize, lanes);
     }
@@ -112,7 +114,7 @@ pub(crate) fn met(c: &mut RaceCheck<'_>, warp: u32, lanes: u32, kind: Kind, site
         }
     }
     // A warp barrier means the same wherever a lane stands; other collectives read what other lanes bring.
-    if !c.checks.sync || places.len() < 2 || kind == Kind::WarpSync {
+    if !c.checks.sync || places.len() < 2 || kind == Collective::WarpSync {
         return;
     }
     places.sort_unstable();

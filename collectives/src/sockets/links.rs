@@ -24,12 +24,12 @@ pub struct Links {
     rank: u32,
     /// By rank; none with this one.
     links: Vec<Option<Link>>,
-    state: Mutex<State>,
+    state: Mutex<Outcome>,
 }
 
 /// What has become of the group.
 #[derive(Default)]
-struct State {
+struct Outcome {
     /// It cannot be used any more.
     ended: bool,
     /// Why, until somebody has been told.

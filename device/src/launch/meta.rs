@@ -115,16 +115,16 @@ pub trait ArgSink {
 /// of its alignment.
 pub fn param_block(args: impl FnOnce(&mut dyn ArgSink)) -> Vec<u8> {
     #[derive(Default)]
-    struct Block(Vec<u8>);
+    struct ParamBlock(Vec<u8>);
 
-    impl Block {
+    impl ParamBlock {
         fn push(&mut self, align: u32, bytes: &[u8]) {
             self.0.resize(self.0.len().next_multiple_of(align.max(1) as usize), 0);
             self.0.extend_from_slice(bytes);
         }
     }
 
-    impl ArgSink for Block {
+    impl ArgSink for ParamBlock {
         fn buffer(&mut self, _: &'static ArgMeta, address: u64, _: u64, _: Access) {
             self.push(8, &address.to_le_bytes());
         }
@@ -133,7 +133,7 @@ pub fn param_block(args: impl FnOnce(&mut dyn ArgSink)) -> Vec<u8> {
         }
     }
 
-    let mut block = Block::default();
+    let mut block = ParamBlock::default();
     args(&mut block);
     block.0
 }

@@ -1,7 +1,7 @@
 //! Products of bytes whose sums begin with anything, and of half their depth.
 
 #[cfg(not(target_feature = "sm_80"))]
-use super::factor::{Kind, multiply};
+use super::factor::{Multiplicands, multiply};
 #[cfg(target_feature = "sm_75")]
 use core::arch::asm;
 
@@ -32,7 +32,7 @@ macro_rules! products {
             {
                 let mut sums = c.map(|sum| sum as u32);
                 // SAFETY: the caller's promise.
-                unsafe { multiply(Kind::$kind, &mut sums, a, b) };
+                unsafe { multiply(Multiplicands::$kind, &mut sums, a, b) };
                 sums.map(|sum| sum as i32)
             }
         }

@@ -9,7 +9,7 @@ use core::arch::asm;
 
 /// The instruction of a type of elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Multiplicands {
     /// `f16`.
     F16,
     /// `bf16`.
@@ -37,7 +37,7 @@ pub unsafe trait Factor: Element {
     /// What products are added up in.
     type Sum: Element + Default;
     /// Which it is.
-    const KIND: Kind;
+    const KIND: Multiplicands;
     /// Columns of A and rows of B: 32 bytes.
     const DEPTH: usize = 32 / size_of::<Self>();
 }
@@ -47,7 +47,7 @@ macro_rules! factors {
         // SAFETY: as the names say.
         unsafe impl Factor for $t {
             type Sum = $sum;
-            const KIND: Kind = Kind::$kind;
+            const KIND: Multiplicands = Multiplicands::$kind;
         }
     )* };
 }
@@ -65,7 +65,7 @@ factors! {
 /// # Safety
 /// All 32 lanes make this call together.
 #[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
-pub(super) unsafe fn multiply(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
+pub(super) unsafe fn multiply(kind: Multiplicands, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
     // Eight bits as two products of 16, in which every value of theirs is exact: the lower two bytes of each word, then the
     // upper two. Which columns of A meet in a product is all one, as long as B's rows are the same.
     #[cfg(all(target_feature = "sm_75", not(all(target_feature = "sm_89", target_feature = "ptx84"))))]
@@ -75,7 +75,7 @@ pub(super) unsafe fn multiply(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32
             let half = |word: u32| halves((word >> shift) as u16).to_bits();
             let (a, b) = ([half(a[0]), half(a[1]), half(a[2]), half(a[3])], [half(b[0]), half(b[1])]);
             // SAFETY: the caller's promise.
-            unsafe { multiply_words(Kind::F16, c, a, b) };
+            unsafe { multiply_words(Multiplicands::F16, c, a, b) };
             shift += 16;
         }
         return;
@@ -87,10 +87,10 @@ pub(super) unsafe fn multiply(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32
 /// How a pair of eight-bit floats becomes one of `f16`.
 #[cfg(all(target_feature = "sm_75", not(all(target_feature = "sm_89", target_feature = "ptx84"))))]
 #[inline(always)]
-fn halves_of(kind: Kind) -> Option<fn(u16) -> crate::packed::F16x2> {
+fn halves_of(kind: Multiplicands) -> Option<fn(u16) -> crate::packed::F16x2> {
     match kind {
-        Kind::E4m3 => Some(E4m3::unpack_f16x2),
-        Kind::E5m2 => Some(E5m2::unpack_f16x2),
+        Multiplicands::E4m3 => Some(E4m3::unpack_f16x2),
+        Multiplicands::E5m2 => Some(E5m2::unpack_f16x2),
         _ => None,
     }
 }
@@ -100,7 +100,7 @@ fn halves_of(kind: Kind) -> Option<fn(u16) -> crate::packed::F16x2> {
 /// # Safety
 /// As [`multiply`].
 #[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
-unsafe fn multiply_words(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
+unsafe fn multiply_words(kind: Multiplicands, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
     /// One instruction from sm_80 on.
     #[cfg(target_feature = "sm_80")]
     macro_rules! full {
@@ -134,32 +134,32 @@ unsafe fn multiply_words(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2])
     unsafe {
         #[cfg(target_feature = "sm_80")]
         match kind {
-            Kind::F16 => full!("m16n8k16.row.col.f32.f16.f16.f32"),
-            Kind::Bf16 => full!("m16n8k16.row.col.f32.bf16.bf16.f32"),
-            Kind::I8 => full!("m16n8k32.row.col.s32.s8.s8.s32"),
-            Kind::U8 => full!("m16n8k32.row.col.s32.u8.u8.s32"),
-            Kind::U8I8 => full!("m16n8k32.row.col.s32.u8.s8.s32"),
-            Kind::I8U8 => full!("m16n8k32.row.col.s32.s8.u8.s32"),
+            Multiplicands::F16 => full!("m16n8k16.row.col.f32.f16.f16.f32"),
+            Multiplicands::Bf16 => full!("m16n8k16.row.col.f32.bf16.bf16.f32"),
+            Multiplicands::I8 => full!("m16n8k32.row.col.s32.s8.s8.s32"),
+            Multiplicands::U8 => full!("m16n8k32.row.col.s32.u8.u8.s32"),
+            Multiplicands::U8I8 => full!("m16n8k32.row.col.s32.u8.s8.s32"),
+            Multiplicands::I8U8 => full!("m16n8k32.row.col.s32.s8.u8.s32"),
             #[cfg(all(target_feature = "sm_89", target_feature = "ptx84"))]
-            Kind::E4m3 => full!("m16n8k32.row.col.f32.e4m3.e4m3.f32"),
+            Multiplicands::E4m3 => full!("m16n8k32.row.col.f32.e4m3.e4m3.f32"),
             #[cfg(all(target_feature = "sm_89", target_feature = "ptx84"))]
-            Kind::E5m2 => full!("m16n8k32.row.col.f32.e5m2.e5m2.f32"),
+            Multiplicands::E5m2 => full!("m16n8k32.row.col.f32.e5m2.e5m2.f32"),
             // They came as `f16`.
             #[cfg(not(all(target_feature = "sm_89", target_feature = "ptx84")))]
-            Kind::E4m3 | Kind::E5m2 => {}
+            Multiplicands::E4m3 | Multiplicands::E5m2 => {}
         }
         #[cfg(all(target_feature = "sm_75", not(target_feature = "sm_80")))]
         match kind {
-            Kind::F16 => {
+            Multiplicands::F16 => {
                 half!(0);
                 half!(1);
             }
-            Kind::Bf16 => by_shuffles(kind, c, a, b),
-            Kind::I8 => quarter!("m8n8k16.row.col.s32.s8.s8.s32", 0 1 2 3),
-            Kind::U8 => quarter!("m8n8k16.row.col.s32.u8.u8.s32", 0 1 2 3),
-            Kind::U8I8 => quarter!("m8n8k16.row.col.s32.u8.s8.s32", 0 1 2 3),
-            Kind::I8U8 => quarter!("m8n8k16.row.col.s32.s8.u8.s32", 0 1 2 3),
-            Kind::E4m3 | Kind::E5m2 => {}
+            Multiplicands::Bf16 => by_shuffles(kind, c, a, b),
+            Multiplicands::I8 => quarter!("m8n8k16.row.col.s32.s8.s8.s32", 0 1 2 3),
+            Multiplicands::U8 => quarter!("m8n8k16.row.col.s32.u8.u8.s32", 0 1 2 3),
+            Multiplicands::U8I8 => quarter!("m8n8k16.row.col.s32.u8.s8.s32", 0 1 2 3),
+            Multiplicands::I8U8 => quarter!("m8n8k16.row.col.s32.s8.u8.s32", 0 1 2 3),
+            Multiplicands::E4m3 | Multiplicands::E5m2 => {}
         }
         #[cfg(not(target_feature = "sm_75"))]
         by_shuffles(kind, c, a, b);
@@ -169,7 +169,7 @@ unsafe fn multiply_words(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2])
 /// The product without tensor cores: words go round among the lanes. 32 shuffles, and 32 [`dot`]s.
 #[cfg(not(target_feature = "sm_80"))]
 #[cfg_attr(target_arch = "nvptx64", rustc_force_inline)]
-unsafe fn by_shuffles(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
+unsafe fn by_shuffles(kind: Multiplicands, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
     use crate::warp::{FULL, shuffle_idx};
     let lane = crate::thread::lane();
     let (row, column) = (lane & !3, (lane & 3) * 8);
@@ -205,21 +205,21 @@ unsafe fn by_shuffles(kind: Kind, c: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
 /// The sum `c` plus the products of the elements of two words.
 #[cfg(not(target_feature = "sm_80"))]
 #[inline(always)]
-fn dot(kind: Kind, a: u32, b: u32, c: u32) -> u32 {
+fn dot(kind: Multiplicands, a: u32, b: u32, c: u32) -> u32 {
     use crate::{
         convert::{unpack_bf16x2, unpack_f16x2},
         math::{dp4a, dp4a_u, dp4a_us, fma},
     };
     let pairs = |a: (f32, f32), b: (f32, f32)| fma(a.1, b.1, fma(a.0, b.0, f32::from_bits(c))).to_bits();
     match kind {
-        Kind::F16 => pairs(unpack_f16x2(a), unpack_f16x2(b)),
-        Kind::Bf16 => pairs(unpack_bf16x2(a), unpack_bf16x2(b)),
-        Kind::I8 => dp4a(a as i32, b as i32, c as i32) as u32,
-        Kind::U8 => dp4a_u(a, b, c),
-        Kind::U8I8 => dp4a_us(a, b as i32, c as i32) as u32,
-        Kind::I8U8 => dp4a_us(b, a as i32, c as i32) as u32,
-        Kind::E4m3 => quads(E4m3::unpack, a, b, c),
-        Kind::E5m2 => quads(E5m2::unpack, a, b, c),
+        Multiplicands::F16 => pairs(unpack_f16x2(a), unpack_f16x2(b)),
+        Multiplicands::Bf16 => pairs(unpack_bf16x2(a), unpack_bf16x2(b)),
+        Multiplicands::I8 => dp4a(a as i32, b as i32, c as i32) as u32,
+        Multiplicands::U8 => dp4a_u(a, b, c),
+        Multiplicands::U8I8 => dp4a_us(a, b as i32, c as i32) as u32,
+        Multiplicands::I8U8 => dp4a_us(b, a as i32, c as i32) as u32,
+        Multiplicands::E4m3 => quads(E4m3::unpack, a, b, c),
+        Multiplicands::E5m2 => quads(E5m2::unpack, a, b, c),
     }
 }
 

@@ -63,7 +63,7 @@ use core::arch::asm;
 pub unsafe fn mma_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
     let mut bits = c.map(f32::to_bits);
     // SAFETY: the caller's promise.
-    unsafe { factor::multiply(factor::Kind::F16, &mut bits, a, b) };
+    unsafe { factor::multiply(factor::Multiplicands::F16, &mut bits, a, b) };
     *c = bits.map(f32::from_bits);
 }
 

@@ -8,13 +8,13 @@ use crate::codes::clamp;
 
 thread_local! {
     static COUNTS: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
-    static FAILURES: RefCell<Vec<Failure>> = const { RefCell::new(Vec::new()) };
+    static FAILURES: RefCell<Vec<InjectedFailure>> = const { RefCell::new(Vec::new()) };
     static NEXT_FAILURE: Cell<u64> = const { Cell::new(0) };
     static LAST_RAW: Cell<i32> = const { Cell::new(0) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-struct Failure {
+struct InjectedFailure {
     id: u64,
     function: Option<String>,
     remaining: u64,
@@ -91,7 +91,7 @@ pub fn inject_failure(function: Option<&str>, nth: u64, code: i32) -> InjectionG
         "inject_failure: the code 0 is success, which is no failure to answer; name a CUDA error such as 2"
     );
     let id = NEXT_FAILURE.try_with(|n| n.replace(n.get() + 1)).unwrap_or(0);
-    let failure = Failure { id, function: function.map(str::to_owned), remaining: nth, code: clamp(code) };
+    let failure = InjectedFailure { id, function: function.map(str::to_owned), remaining: nth, code: clamp(code) };
     let _ = FAILURES.try_with(|f| f.borrow_mut().push(failure));
     InjectionGuard { id, _thread: PhantomData }
 }

@@ -45,7 +45,7 @@ pub(crate) const SCRATCH: usize = WARPS * MOST + 2 * WARPS;
 /// What a block is given: queries and results are of type `E`.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-pub(crate) struct Args<E> {
+pub(crate) struct CappedArgs<E> {
     pub qkv: In<E>,
     pub columns: In<Column>,
     pub y: Out<E>,
@@ -64,7 +64,7 @@ pub(crate) struct Args<E> {
 ///
 /// All threads of the block make this call.
 #[device]
-pub(crate) unsafe fn attend<T: Cached, E: Real>(a: Args<E>, scratch: Shared<f32>) {
+pub(crate) unsafe fn attend<T: Cached, E: Real>(a: CappedArgs<E>, scratch: Shared<f32>) {
     // The same choice in every thread.
     if a.layer.head_dim <= 64 {
         pass::<T, E, 8>(&a, scratch);
@@ -76,7 +76,7 @@ pub(crate) unsafe fn attend<T: Cached, E: Real>(a: Args<E>, scratch: Shared<f32>
 }
 
 #[device]
-unsafe fn pass<T: Cached, E: Real, const LANES: usize>(a: &Args<E>, scratch: Shared<f32>) {
+unsafe fn pass<T: Cached, E: Real, const LANES: usize>(a: &CappedArgs<E>, scratch: Shared<f32>) {
     let (head, column, dim) = (block::idx_x(), block::idx_y() as usize, a.layer.head_dim as usize);
     let c = a.columns.at(column);
     let valid = c.position < c.capacity && c.position < a.layer.context;
@@ -149,7 +149,7 @@ macro_rules! entries {
             grid::launch_dependents();
             grid::wait_dependencies();
             let (qkv, columns, uncapped, sinks) = (qkv.buffer(), columns.buffer(), false, None);
-            let args = Args { qkv, columns, y, stride, y_stride, scale, cap, uncapped, sinks, layer };
+            let args = CappedArgs { qkv, columns, y, stride, y_stride, scale, cap, uncapped, sinks, layer };
             attend::<$T, f32>(args, scratch);
         }
 

@@ -8,7 +8,7 @@
 //! diagonal and at a window's edge are masked.
 
 use super::{
-    prefill::{QueryTile, frame::Args},
+    prefill::{QueryTile, frame::PrefillArgs},
     staged::{Copies, SLACK, SMALLER, Staged, Tile, row_bytes, share},
 };
 use crate::{
@@ -23,7 +23,7 @@ use warpsmith_device::{
 };
 
 #[device]
-pub unsafe fn flash<T: Cached + Staged>(a: Args) {
+pub unsafe fn flash<T: Cached + Staged>(a: PrefillArgs) {
     // The same choice in every thread.
     match a.layer.head_dim {
         32 => attend::<T, 32, 2, 4, 2, 8>(&a),
@@ -47,7 +47,7 @@ unsafe fn attend<
     const TILES: usize,
     const NEXT: usize,
 >(
-    a: &Args,
+    a: &PrefillArgs,
 ) {
     let (lane, (g, t)) = (lane(), (lane() / 4, lane() % 4));
     let head = block::idx_y();
@@ -200,7 +200,7 @@ unsafe fn add_values<T: Cached, const DIM: usize, const OUTS: usize, const TILES
 /// Queries as fragments: rows `g` and `g + 8` of each 16, of which `row` is the first; `first` is a row's first element.
 #[device]
 unsafe fn queries<const STEPS: usize, const TILES: usize>(
-    a: &Args,
+    a: &PrefillArgs,
     tile: QueryTile,
     row: u32,
     first: usize,
@@ -269,7 +269,7 @@ unsafe fn rescale<const OUTS: usize, const TILES: usize>(
 /// Writes the rows of a warp, divided by their sums of weights.
 #[device]
 unsafe fn store<T: Cached, const DIM: usize, const OUTS: usize, const TILES: usize>(
-    a: &Args,
+    a: &PrefillArgs,
     head: usize,
     (largest, sums): (&[[f32; 2]; TILES], &[[f32; 2]; TILES]),
     out: &[[[f32; 4]; OUTS]; TILES],

@@ -28,13 +28,13 @@ mod frame {
     /// Positions that a warp takes at a time.
     const GROUP: usize = 4;
 
-    /// What a cache may hold.
-    pub trait Cached: Element {
+    /// An element of a cache, which is loaded in pairs.
+    pub trait LoadPair: Element {
         /// Elements `2 * i` and `2 * i + 1`.
         unsafe fn pair(cache: In<Self>, i: usize) -> (f32, f32);
     }
 
-    impl Cached for f16 {
+    impl LoadPair for f16 {
         #[inline(always)]
         unsafe fn pair(cache: In<f16>, i: usize) -> (f32, f32) {
             // SAFETY: the caller's index; the contract aligns the cache for pairs.
@@ -42,7 +42,7 @@ mod frame {
         }
     }
 
-    impl Cached for f32 {
+    impl LoadPair for f32 {
         #[inline(always)]
         unsafe fn pair(cache: In<f32>, i: usize) -> (f32, f32) {
             // SAFETY: the caller's index; the contract aligns the cache for pairs.
@@ -52,7 +52,7 @@ mod frame {
     }
 
     #[derive(Clone, Copy)]
-    pub struct Args<T> {
+    pub struct DecodeArgs<T> {
         pub q: In<f32>,
         pub k_cache: In<T>,
         pub v_cache: In<T>,
@@ -66,7 +66,7 @@ mod frame {
 
     /// Chooses how many pairs a lane holds; the same choice in every thread.
     #[device]
-    pub unsafe fn attend<T: Cached>(a: Args<T>) {
+    pub unsafe fn attend<T: LoadPair>(a: DecodeArgs<T>) {
         // SAFETY: `N * 64` is at least `head_dim`, which the contract limits to 256.
         unsafe {
             match a.head_dim {
@@ -78,7 +78,7 @@ mod frame {
     }
 
     #[device]
-    unsafe fn pairs<T: Cached, const N: usize>(a: Args<T>) {
+    unsafe fn pairs<T: LoadPair, const N: usize>(a: DecodeArgs<T>) {
         let all_largest = shared_array!(ATTN_LARGEST: [f32; WARPS]);
         let all_sums = shared_array!(ATTN_SUMS: [f32; WARPS]);
         let all_values = shared_array!(ATTN_VALUES: [f32; WARPS * MAX_HEAD_DIM as usize]);
@@ -204,7 +204,7 @@ macro_rules! entries {
             head_dim: u32,
             capacity: u32,
         ) {
-            frame::attend(frame::Args { q, k_cache, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity });
+            frame::attend(frame::DecodeArgs { q, k_cache, v_cache, y, columns, q_heads, kv_heads, head_dim, capacity });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

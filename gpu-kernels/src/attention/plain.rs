@@ -5,7 +5,7 @@
 //! shuffles.
 
 use super::step::{
-    memory::{Memory, QUERIES, WARPS},
+    memory::{QUERIES, StepMemory, WARPS},
     partial::{by_fours, weigh, weighted},
 };
 use super::sweep::*;
@@ -27,7 +27,7 @@ fn power_of_two(n: u32) -> u32 {
 
 /// A warp keeps query `head` of `dim` elements for [`part`], times what makes scores powers of two.
 #[inline(always)]
-pub unsafe fn keep<const N: usize>(memory: &Memory, head: usize, dim: usize, query: &Held<N>) {
+pub unsafe fn keep<const N: usize>(memory: &StepMemory, head: usize, dim: usize, query: &Held<N>) {
     let scale = core::f32::consts::LOG2_E * math::rsqrt_approx(dim as f32);
     static_for!(j in 0..N => {
         let d = 64 * j + first();
@@ -40,7 +40,7 @@ pub unsafe fn keep<const N: usize>(memory: &Memory, head: usize, dim: usize, que
 
 /// How queries are spread over warps.
 #[derive(Clone, Copy)]
-struct Place {
+struct PlainPartition {
     dim: usize,
     group: u32,
     /// Warps that share a warp's queries: a power of two.
@@ -57,12 +57,12 @@ pub unsafe fn part<T: Cached>(
     (dim, group): (usize, u32),
     (from, to): (u32, u32),
     rows: impl Fn() -> (Rows, Rows),
-    memory: &Memory,
+    memory: &StepMemory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
     let queries = power_of_two(group).min(QUERIES as u32);
     let sharing = WARPS as u32 / power_of_two(group.div_ceil(queries));
-    let place = Place { dim, group, sharing, from, to };
+    let place = PlainPartition { dim, group, sharing, from, to };
     let (keys, values) = rows();
     let rows = (&keys, &values);
     // The same choice in every thread.
@@ -99,7 +99,7 @@ pub unsafe fn part<T: Cached>(
 }
 
 #[device]
-unsafe fn by_width<T: Cached, const QW: usize>(p: &Place, rows: (&Rows, &Rows), memory: &Memory) {
+unsafe fn by_width<T: Cached, const QW: usize>(p: &PlainPartition, rows: (&Rows, &Rows), memory: &StepMemory) {
     if p.dim <= 64 {
         pass::<T, 8, QW>(p, rows, memory);
     } else if T::NARROW || p.dim <= 128 {
@@ -111,7 +111,11 @@ unsafe fn by_width<T: Cached, const QW: usize>(p: &Place, rows: (&Rows, &Rows), 
 
 /// This warp's positions of the part, for its queries; what each group of lanes finds goes to shared memory.
 #[device]
-unsafe fn pass<T: Cached, const LANES: usize, const QW: usize>(p: &Place, rows: (&Rows, &Rows), memory: &Memory) {
+unsafe fn pass<T: Cached, const LANES: usize, const QW: usize>(
+    p: &PlainPartition,
+    rows: (&Rows, &Rows),
+    memory: &StepMemory,
+) {
     let warp = warp_index();
     let (set, turn) = (warp / p.sharing as usize, warp as u32 & (p.sharing - 1));
     let mut q = [[0.0f32; 8]; QW];

@@ -89,7 +89,7 @@ pub(super) mod frame {
     const AT_ONCE: usize = 4;
 
     #[derive(Clone, Copy)]
-    pub struct Args<Y = Out<f32>> {
+    pub struct PrefillArgs<Y = Out<f32>> {
         pub qkv: In<f32>,
         pub columns: In<Column>,
         pub tiles: In<QueryTile>,
@@ -101,7 +101,7 @@ pub(super) mod frame {
         pub layer: Layer,
     }
 
-    impl<Y> Args<Y> {
+    impl<Y> PrefillArgs<Y> {
         /// The block's tile, read anew by each call: what is kept meanwhile takes registers.
         #[inline(always)]
         pub unsafe fn tile(&self) -> QueryTile {
@@ -142,7 +142,7 @@ pub(super) mod frame {
     }
 
     #[device]
-    pub unsafe fn plain<T: Cached>(a: Args) {
+    pub unsafe fn plain<T: Cached>(a: PrefillArgs) {
         // The same choice in every thread.
         if a.layer.head_dim <= 64 {
             passes::<T, 8>(&a);
@@ -154,7 +154,7 @@ pub(super) mod frame {
     }
 
     #[device]
-    unsafe fn passes<T: Cached, const LANES: usize>(a: &Args) {
+    unsafe fn passes<T: Cached, const LANES: usize>(a: &PrefillArgs) {
         let (head, dim) = (block::idx_y(), a.layer.head_dim as usize);
         let rows = super::rows(a.layer.head_dim);
         let first = warp_index() as u32 * (rows / 4);
@@ -216,7 +216,7 @@ use crate::kv::cached::Q8;
 use super::mma::flash;
 #[cfg(all(target_arch = "nvptx64", not(target_feature = "sm_80")))]
 #[device]
-unsafe fn flash<T: crate::kv::cached::Cached>(a: frame::Args) {
+unsafe fn flash<T: crate::kv::cached::Cached>(a: frame::PrefillArgs) {
     frame::plain::<T>(a);
 }
 
@@ -245,7 +245,7 @@ macro_rules! entries {
             let (qkv, columns, tiles) = (qkv.buffer(), columns.buffer(), tiles.buffer());
             // Of columns only the host's checks ask how many there are.
             let _ = count;
-            $run(frame::Args { qkv, columns, tiles, y, sinks, stride, y_stride, layer });
+            $run(frame::PrefillArgs { qkv, columns, tiles, y, sinks, stride, y_stride, layer });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

@@ -46,12 +46,12 @@ mod run {
             plain,
             step::{
                 frame as steps,
-                memory::Memory,
+                memory::StepMemory,
                 memory::WARPS,
                 partial::{Gathered, Share},
                 positions, split_shift,
             },
-            tiles::{self, Factors, HEADS, Place, TILE, power, sharing, sweep, width},
+            tiles::{self, HEADS, Partition, QueryFactors, TILE, power, sharing, sweep, width},
         },
         head::held,
         kv::cached::{Cached, Rows},
@@ -60,11 +60,11 @@ mod run {
     use warpsmith_device::prelude::*;
 
     /// What the block works on.
-    type Args = frame::Args<InOut<f32>>;
+    type Args = frame::PrefillArgs<InOut<f32>>;
 
     /// The block's key head, the query heads of each, and its first column of the tile.
     #[derive(Clone, Copy)]
-    struct Spot {
+    struct PromptSpot {
         head: u32,
         group: u32,
         first: u32,
@@ -72,15 +72,15 @@ mod run {
         end: u32,
     }
 
-    impl Spot {
+    impl PromptSpot {
         #[inline(always)]
-        unsafe fn of(a: &Args) -> Spot {
+        unsafe fn of(a: &Args) -> PromptSpot {
             let group = steps::group(&a.layer);
             let (columns, rows) = columns_of_block(group, a.layer.head_dim);
             let first = block::idx_y() % rows * columns;
             // SAFETY: the caller's promise.
             let count = unsafe { a.tile() }.count;
-            Spot { head: block::idx_y() / rows, group, first, end: count.min(first + columns) }
+            PromptSpot { head: block::idx_y() / rows, group, first, end: count.min(first + columns) }
         }
     }
 
@@ -108,7 +108,7 @@ mod run {
 
     #[device]
     pub unsafe fn attend<T: Cached>(a: Args) {
-        let memory = Memory::declared();
+        let memory = StepMemory::declared();
         if a.tile().count == 0 {
             return;
         }
@@ -143,9 +143,9 @@ mod run {
     #[device]
     unsafe fn together<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
         a: &Args,
-        memory: &Memory,
+        memory: &StepMemory,
     ) {
-        let (spot, layer, warp) = (Spot::of(a), a.layer, warp_index() as u32);
+        let (spot, layer, warp) = (PromptSpot::of(a), a.layer, warp_index() as u32);
         let sharing = sharing(spot.group);
         let (set, place, most) = (warp / sharing, warp % sharing, columns_of_warp(spot.group));
         let first = spot.first + place * most;
@@ -166,7 +166,8 @@ mod run {
             return;
         }
         let own = warp as usize * HEADS;
-        let factors = Factors { words: memory.values.from(own * width(DIM)).cast(), scales: memory.states.from(own) };
+        let factors =
+            QueryFactors { words: memory.values.from(own * width(DIM)).cast(), scales: memory.states.from(own) };
         queries::<DIM, CHUNKS>(a, &spot, &mine, there, &factors);
         sync::warp(warp::FULL);
 
@@ -186,7 +187,7 @@ mod run {
 
     /// NaN for columns without a place.
     #[device]
-    unsafe fn none(a: &Args, spot: &Spot, (first, end): (u32, u32), (head, heads): (u32, u32)) {
+    unsafe fn none(a: &Args, spot: &PromptSpot, (first, end): (u32, u32), (head, heads): (u32, u32)) {
         let mut i = first;
         while i < end {
             let dim = a.layer.head_dim;
@@ -205,10 +206,10 @@ mod run {
     #[device]
     unsafe fn queries<const DIM: usize, const CHUNKS: usize>(
         a: &Args,
-        spot: &Spot,
+        spot: &PromptSpot,
         mine: &Mine,
         there: u32,
-        factors: &Factors,
+        factors: &QueryFactors,
     ) {
         let (mut i, mut h) = (0, 0);
         let mut slot = 0;
@@ -230,11 +231,11 @@ mod run {
     #[device]
     unsafe fn alike<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
         a: &Args,
-        spot: &Spot,
+        spot: &PromptSpot,
         mine: &Mine,
         (first, end): (u32, u32),
         rows: (&Rows, &Rows),
-        factors: &Factors,
+        factors: &QueryFactors,
     ) {
         let (g, t) = (lane() / 4, lane() % 4);
         let span = |i: u32| Span::of(&a.layer, mine.position + i, true);
@@ -263,7 +264,7 @@ mod run {
                     let of = span(i);
                     let (from, to) = (before.max(of.lowest), limit.min(of.end));
                     if base < to {
-                        let place = Place { group: spot.group, sharing, from, to };
+                        let place = Partition { group: spot.group, sharing, from, to };
                         let state = sweep::<T, true, DIM, STEPS, CHUNKS>(&place, rows, (factors, head), base, || from);
                         let units = if T::SCALED { power(state.unit) } else { 1.0 };
                         for e in 0..2 {
@@ -312,8 +313,8 @@ mod run {
     ///
     /// All threads of the block make this call.
     #[device]
-    unsafe fn apart<T: Cached>(a: &Args, memory: &Memory) {
-        let spot = Spot::of(a);
+    unsafe fn apart<T: Cached>(a: &Args, memory: &StepMemory) {
+        let spot = PromptSpot::of(a);
         let c = a.columns.at(a.tile().column(0) as usize);
         let mut i = spot.first;
         while i < spot.end {
@@ -331,7 +332,13 @@ mod run {
 
     /// A column of a tile, part after part.
     #[device]
-    unsafe fn column<T: Cached>(a: &Args, spot: &Spot, c: &Column, (i, position): (u32, u32), memory: &Memory) {
+    unsafe fn column<T: Cached>(
+        a: &Args,
+        spot: &PromptSpot,
+        c: &Column,
+        (i, position): (u32, u32),
+        memory: &StepMemory,
+    ) {
         let (layer, dim) = (a.layer, a.layer.head_dim as usize);
         let span = Span::of(&layer, position, false);
         let column = a.tile().column(i) as usize;
@@ -377,7 +384,7 @@ mod run {
 
     /// The queries of a column, whose first element is `at`, as numbers.
     #[device]
-    unsafe fn keep_all(a: &Args, at: usize, (dim, group): (usize, u32), memory: &Memory) {
+    unsafe fn keep_all(a: &Args, at: usize, (dim, group): (usize, u32), memory: &StepMemory) {
         // The same choice in every thread.
         if dim <= 64 {
             keep::<1>(a, at, (dim, group), memory);
@@ -389,7 +396,7 @@ mod run {
     }
 
     #[device]
-    unsafe fn keep<const N: usize>(a: &Args, at: usize, (dim, group): (usize, u32), memory: &Memory) {
+    unsafe fn keep<const N: usize>(a: &Args, at: usize, (dim, group): (usize, u32), memory: &StepMemory) {
         let mut h = warp_index();
         while h < group as usize {
             // SAFETY: within the column's heads.

@@ -1,7 +1,7 @@
 //! How tiles of keys and values come into shared memory as f16, for [`mma`](super::mma): a ring of two stages, of which one is
 //! filled while the other is multiplied.
 //!
-//! Caches of f16 are copied as they are ([`Halves`]). Codes of int8 ([`Codes`]) are loaded and stored as f16, which holds them
+//! Caches of f16 are copied as they are ([`HalfCopies`]). Codes of int8 ([`Codes`]) are loaded and stored as f16, which holds them
 //! exactly; the scales of their rows stay numbers of a position, by which scores and weights are multiplied. Either takes one
 //! barrier a tile.
 
@@ -110,7 +110,7 @@ pub trait Staged {
 }
 
 impl Staged for f16 {
-    type Copies<const DIM: usize, const NEXT: usize> = Halves<DIM, NEXT>;
+    type Copies<const DIM: usize, const NEXT: usize> = HalfCopies<DIM, NEXT>;
 }
 
 impl Staged for Q8 {
@@ -119,13 +119,13 @@ impl Staged for Q8 {
 
 /// Rows of f16, copied into their stage.
 #[derive(Clone, Copy)]
-pub struct Halves<const DIM: usize, const NEXT: usize> {
+pub struct HalfCopies<const DIM: usize, const NEXT: usize> {
     /// This thread's first 16 bytes of the next tile's keys and values; in pages, of row 0.
     keys: u64,
     values: u64,
 }
 
-impl<const DIM: usize, const NEXT: usize> Halves<DIM, NEXT> {
+impl<const DIM: usize, const NEXT: usize> HalfCopies<DIM, NEXT> {
     /// Threads for a row, of which the last may have nothing to copy, and chunks of 16 bytes from a row to the next.
     const LANES: usize = (DIM / 8).next_power_of_two();
     const STRIDE: usize = DIM / 8 + 1;
@@ -180,7 +180,7 @@ impl<const DIM: usize, const NEXT: usize> Halves<DIM, NEXT> {
     }
 }
 
-impl<const DIM: usize, const NEXT: usize> Copies for Halves<DIM, NEXT> {
+impl<const DIM: usize, const NEXT: usize> Copies for HalfCopies<DIM, NEXT> {
     type Tile = HalvesTile;
 
     #[inline(always)]
@@ -188,7 +188,7 @@ impl<const DIM: usize, const NEXT: usize> Copies for Halves<DIM, NEXT> {
         let (r, e) = (thread::idx_x() as usize / Self::LANES, thread::idx_x() as usize % Self::LANES);
         let row = if keys.paged() { 0 } else { (end as i32 - left) as u32 + r as u32 };
         let chunk = 16 * e as u64;
-        let mut copies = Halves { keys: keys.at(row) + chunk, values: values.at(row) + chunk };
+        let mut copies = HalfCopies { keys: keys.at(row) + chunk, values: values.at(row) + chunk };
         if left > 0 {
             if thread::idx_x() == 0 {
                 Positions::keep(keys.pages, (from, end));

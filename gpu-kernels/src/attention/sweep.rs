@@ -10,7 +10,7 @@ const UNROLL: usize = 2;
 
 /// What a warp knows of `QW` queries after its positions. A score is kept in powers of two.
 #[derive(Clone, Copy)]
-pub struct State<const QW: usize> {
+pub struct OnlineSoftmax<const QW: usize> {
     /// The largest score, not minus infinity, so that the difference of two is never NaN.
     pub largest: [f32; QW],
     /// The sum of weights.
@@ -69,13 +69,13 @@ pub unsafe fn sweep<T: Cached, const LANES: usize, const QW: usize>(
     (from, to, step): (u32, u32, u32),
     live: impl Fn(usize, u32) -> bool,
     scored: impl Fn(f32) -> f32,
-) -> State<QW> {
+) -> OnlineSoftmax<QW> {
     let e = element::<LANES>();
     // Lanes past the head repeat its first elements, and count for nothing.
     let active = e < dim;
     let offset = if active { e as u64 * T::BYTES } else { 0 };
     let row = (lane() / LANES) as u32;
-    let mut state = State { largest: [f32::MIN; QW], sum: [0.0; QW], values: [[0.0; 8]; QW] };
+    let mut state = OnlineSoftmax { largest: [f32::MIN; QW], sum: [0.0; QW], values: [[0.0; 8]; QW] };
     let mut base = from;
     while base < to {
         let mut t = [0u32; UNROLL];
@@ -142,7 +142,7 @@ unsafe fn reduce<const LANES: usize>(v: f32) -> f32 {
 
 /// The states of the warp's groups of lanes as one, in the lanes of the first group.
 #[device]
-pub unsafe fn merge_rows<const LANES: usize, const QW: usize>(state: &mut State<QW>) {
+pub unsafe fn merge_rows<const LANES: usize, const QW: usize>(state: &mut OnlineSoftmax<QW>) {
     let mut distance = LANES as u32;
     while distance < 32 {
         for j in 0..QW {

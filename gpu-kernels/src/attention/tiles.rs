@@ -17,7 +17,7 @@
 //! f32, which a product of tensor cores cuts off where others round: [`step`](super::step) has the bound.
 
 use super::step::{
-    memory::{FROM, Memory, WARPS},
+    memory::{FROM, StepMemory, WARPS},
     partial::Gathered,
 };
 use crate::{
@@ -78,19 +78,19 @@ fn word(head: usize, w: usize, width: usize) -> usize {
 
 /// Queries as factors, in shared memory.
 #[derive(Clone, Copy)]
-pub struct Factors {
+pub struct QueryFactors {
     /// Two words for each two elements, a head after the other.
     pub words: Shared<u32>,
     /// Of each head: what its scores are scaled by.
     pub scales: Shared<f32>,
 }
 
-impl Factors {
+impl QueryFactors {
     /// Those of a step's block.
     #[inline(always)]
-    pub fn of(memory: &Memory) -> Factors {
+    pub fn of(memory: &StepMemory) -> QueryFactors {
         // SAFETY: words are as large as f32.
-        Factors { words: unsafe { memory.queries.cast() }, scales: memory.totals }
+        QueryFactors { words: unsafe { memory.queries.cast() }, scales: memory.totals }
     }
 }
 
@@ -98,7 +98,7 @@ impl Factors {
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn keep<const N: usize>(factors: &Factors, head: usize, query: &Held<N>) {
+pub unsafe fn keep<const N: usize>(factors: &QueryFactors, head: usize, query: &Held<N>) {
     let mut largest = 0;
     static_for!(j in 0..N => {
         largest = largest.max(magnitude(query[j][0])).max(magnitude(query[j][1]));
@@ -122,10 +122,10 @@ pub unsafe fn part<T: Cached>(
     (dim, group): (usize, u32),
     (from, to): (u32, u32),
     rows: impl Fn() -> (Rows, Rows),
-    memory: &Memory,
+    memory: &StepMemory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
-    let place = Place { group, sharing: sharing(group), from, to };
+    let place = Partition { group, sharing: sharing(group), from, to };
     // The same choice in every thread.
     match dim {
         64 => tiles::<T, 64, 2, 1>(&place, rows, memory, put),
@@ -144,7 +144,7 @@ pub const fn sharing(group: u32) -> u32 {
 
 /// The block's positions, and how its queries are spread over warps.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct Partition {
     pub group: u32,
     /// Warps that share query heads: a power of two. The others have those from the ninth on.
     pub sharing: u32,
@@ -152,7 +152,7 @@ pub struct Place {
     pub to: u32,
 }
 
-impl Place {
+impl Partition {
     /// Where the first tile begins.
     #[inline(always)]
     fn first(&self) -> u32 {
@@ -184,9 +184,9 @@ fn slot(g: usize, t: usize) -> usize {
 /// `DIM / 64`, rounded up.
 #[device]
 unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
-    p: &Place,
+    p: &Partition,
     rows: impl Fn() -> (Rows, Rows),
-    memory: &Memory,
+    memory: &StepMemory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
     let (set, turn) = p.turn();
@@ -202,9 +202,9 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
         let one_code = DIM != 64 && DIM != 128;
         let from = || memory.ticket.get(FROM);
         let state = if one_code || !T::NARROW && keys.paged() {
-            sweep::<T, true, DIM, STEPS, CHUNKS>(p, rows, (&Factors::of(memory), head), base, from)
+            sweep::<T, true, DIM, STEPS, CHUNKS>(p, rows, (&QueryFactors::of(memory), head), base, from)
         } else {
-            sweep::<T, false, DIM, STEPS, CHUNKS>(p, rows, (&Factors::of(memory), head), base, from)
+            sweep::<T, false, DIM, STEPS, CHUNKS>(p, rows, (&QueryFactors::of(memory), head), base, from)
         };
         if t == 0 {
             memory.states.set2(2 * (warp * HEADS + g), F32x2([state.top, state.sum]));
@@ -230,8 +230,8 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
 /// The results of the warps as one, four elements of two heads a thread.
 #[device]
 unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
-    p: &Place,
-    memory: &Memory,
+    p: &Partition,
+    memory: &StepMemory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
     let thread = thread_index() as usize;
@@ -299,7 +299,7 @@ fn add(all: &mut [Gathered<1, 4>; 2], (pairs, units): OfWarp) {
 }
 
 /// What a warp knows after its tiles, in a lane of `g = lane / 4` and `t = lane % 4`.
-pub struct State<const CHUNKS: usize> {
+pub struct TileSoftmax<const CHUNKS: usize> {
     /// What the weights of head `g` are relative to.
     pub top: f32,
     /// Their sum.
@@ -310,7 +310,7 @@ pub struct State<const CHUNKS: usize> {
     pub out: [[[f32; 4]; 4]; CHUNKS],
 }
 
-impl<const CHUNKS: usize> State<CHUNKS> {
+impl<const CHUNKS: usize> TileSoftmax<CHUNKS> {
     /// Makes what is there relative to a larger score, and to a larger scale; `t` is the lane's.
     #[device]
     unsafe fn rescale<T: Cached>(&mut self, top: f32, unit: u32, t: u32) {
@@ -360,13 +360,13 @@ impl<const CHUNKS: usize> State<CHUNKS> {
 /// `p.from` once more.
 #[device]
 pub unsafe fn sweep<T: Cached, const PAGED: bool, const DIM: usize, const STEPS: usize, const CHUNKS: usize>(
-    p: &Place,
+    p: &Partition,
     (keys, values): (&Rows, &Rows),
-    (factors, head): (&Factors, usize),
+    (factors, head): (&QueryFactors, usize),
     mut base: u32,
     from: impl Fn() -> u32,
-) -> State<CHUNKS> {
-    let mut state = State { top: f32::MIN, sum: 0.0, unit: 0, out: [[[0.0; 4]; 4]; CHUNKS] };
+) -> TileSoftmax<CHUNKS> {
+    let mut state = TileSoftmax { top: f32::MIN, sum: 0.0, unit: 0, out: [[[0.0; 4]; 4]; CHUNKS] };
     let (g, t) = (lane() as u32 / 4, lane() as u32 % 4);
     // Scores are kept in powers of two.
     let scale = factors.scales.get(head) * (core::f32::consts::LOG2_E / math::sqrt(DIM as f32));

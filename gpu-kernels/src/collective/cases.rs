@@ -66,7 +66,7 @@ const MODES: [u32; 11] = [
 pub struct Collectives;
 
 /// What is given to a rank, and what it should have at the end.
-struct Given {
+struct RankCase {
     ranks: usize,
     rank: usize,
     root: usize,
@@ -83,8 +83,8 @@ struct Given {
     exact: Vec<Vec<f64>>,
 }
 
-impl Given {
-    fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<Given, Failure> {
+impl RankCase {
+    fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<RankCase, Failure> {
         let [ranks, rank, len, kind, mode] = shape.sizes(["ranks", "rank", "len", "kind", "mode"])?;
         let flags = MODES[mode % MODES.len()] | kind as u32;
         // Slices of whole words.
@@ -100,7 +100,7 @@ impl Given {
         // Also where epochs wrap around.
         let epoch = [1, 2, 0, 7][rng.within(0, 3)];
         let capacity = all.max(words) + 3;
-        Ok(Given { ranks, rank, root, len, columns, stride, slice, capacity, epoch, flags, bits, exact })
+        Ok(RankCase { ranks, rank, root, len, columns, stride, slice, capacity, epoch, flags, bits, exact })
     }
 
     fn of_word(&self) -> usize {
@@ -173,7 +173,7 @@ impl Given {
     }
 }
 
-impl Given {
+impl RankCase {
     /// The residual stream with the sum, and what prepares the norm behind it.
     fn prepared(&self, (x, scaled, sums): (&[f64], &[f32], &[f32]), stream: &[f32], weight: &[f32]) -> Outcome {
         let want = self.want();
@@ -222,7 +222,7 @@ impl Plain for Collectives {
     }
 
     fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        let given = Given::new(shape, rng)?;
+        let given = RankCase::new(shape, rng)?;
         let (all, next) = (given.exact[0].len(), given.flags & NEXT != 0);
         let stream = rng.floats(all);
         let (mut x, mut residual) = (bench.upload(&given.bits[given.rank])?, bench.upload(&stream)?);

@@ -188,7 +188,7 @@ fn combine(a: f32, b: f32, max: bool) -> f32 {
 /// What a block works on, and with whom.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-struct Part {
+struct Communicator {
     frames: In<DeviceAddress>,
     rank: u32,
     ranks: u32,
@@ -199,7 +199,7 @@ struct Part {
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-impl Part {
+impl Communicator {
     /// Tells all ranks that this block has got here, and waits until theirs have.
     ///
     /// # Safety
@@ -270,7 +270,7 @@ pub unsafe fn collective(
     let own = Frame::of(frames, rank).0;
     let epoch = own.get(EPOCHS + block).wrapping_add(1);
     let stage = STAGING + (epoch & 1) as usize * capacity as usize;
-    let part = Part { frames, rank, ranks, epoch, stage, flags };
+    let part = Communicator { frames, rank, ranks, epoch, stage, flags };
     let of_column = if flags & KIND == F32 { 2 * len as usize } else { len as usize };
     let (words, slice, stride) = (of_column.div_ceil(2), slice as usize, stride as usize);
     let halves = (columns as usize - 1) * 2 * stride + of_column;

@@ -60,7 +60,7 @@ fn shapes() -> Vec<Vec<usize>> {
 const UNTOUCHED: f32 = -77.0;
 
 /// A step of several sequences, and the states of [`LAYERS`] layers of each.
-struct Step {
+struct DeltaStep {
     net: Net,
     runs: Vec<(Vec<usize>, bool)>,
     columns: usize,
@@ -78,8 +78,8 @@ struct Step {
 /// Layers that states have, of which the second is used.
 const LAYERS: usize = 3;
 
-impl Step {
-    fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<Step, Failure> {
+impl DeltaStep {
+    fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<DeltaStep, Failure> {
         let [sequences, tokens, apart] = shape.sizes(["sequences", "tokens", "apart"])?;
         let [value_heads, dim, together] = shape.sizes(["value_heads", "dim", "together"])?;
         let net = Net {
@@ -120,7 +120,7 @@ impl Step {
         }
         let mut a = floats(rng, value_heads, 4.0);
         a.iter_mut().for_each(|a| *a = -a.abs());
-        Ok(Step {
+        Ok(DeltaStep {
             conv: floats(rng, KERNEL as usize * net.channels(), 1.0),
             dt: floats(rng, value_heads, 3.0),
             norm: floats(rng, dim, 1.5),
@@ -230,7 +230,7 @@ impl Plain for Convolutions {
     }
 
     fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        let step = Step::new(shape, rng)?;
+        let step = DeltaStep::new(shape, rng)?;
         let (states, runs) = step.upload(bench, |_| 0)?;
         let y_stride = step.net.channels() + 4;
         let (x, weight) = (bench.upload(&step.projected)?, bench.upload(&step.conv)?);
@@ -278,7 +278,7 @@ impl Plain for Rules {
     }
 
     fn run<B: Bench>(shape: &Shape<'_>, bench: &mut B, rng: &mut Rng) -> Outcome {
-        let step = Step::new(shape, rng)?;
+        let step = DeltaStep::new(shape, rng)?;
         let (net, values) = (step.net, step.net.values());
         let (states, runs) = step.upload(bench, |_| 0)?;
         let (mixed_stride, y_stride) = (net.channels() + 4, values + 8);

@@ -69,7 +69,7 @@ pub unsafe fn delta_chunks(
     y_stride: u32,
     net: Net,
 ) {
-    let memory = device::Memory::declared();
+    let memory = device::ChunkMemory::declared();
     grid::launch_dependents();
     grid::wait_dependencies();
     // A bound of the columns of runs, for the contract.
@@ -78,8 +78,8 @@ pub unsafe fn delta_chunks(
     if run.flags & super::CHUNKS == 0 || run.count == 0 {
         return;
     }
-    let place = device::Place::of(&net);
-    let given = device::Given {
+    let place = device::HeadSlice::of(&net);
+    let given = device::BlockInputs {
         mixed: mixed.buffer(),
         mixed_stride: mixed_stride as usize,
         gates: projected.buffer().from(net.channels() + net.values()),

@@ -89,14 +89,14 @@ pub unsafe fn delta_rule(
             });
         });
     }
-    let weights = Weights { a: a.at(head), dt: dt.at(head) };
+    let weights = DecayWeights { a: a.at(head), dt: dt.at(head) };
     let read = |t: u32| unsafe {
         let column = run.column(t);
         let x = mixed.buffer().from(column * mixed_stride as usize);
         let gates = projected.buffer().from(column * stride as usize + net.channels());
-        Inputs::read((x, gates), &net, ([head, key_head], part, first_row))
+        TokenInputs::read((x, gates), &net, ([head, key_head], part, first_row))
     };
-    let mut next = if of_sequence && run.count > 0 { read(0) } else { Inputs::NONE };
+    let mut next = if of_sequence && run.count > 0 { read(0) } else { TokenInputs::NONE };
     let mut t = 0;
     while t < run.count {
         let end = if run.count - t < BATCH { run.count } else { t + BATCH };
@@ -175,7 +175,7 @@ use warpsmith_device::{static_for, warp::reduce_group};
 /// What of a layer's weights a block reads.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-struct Weights {
+struct DecayWeights {
     a: f32,
     dt: f32,
 }
@@ -187,7 +187,7 @@ type State = [[[f32; 4]; 4]; ROWS];
 /// What a token brings, the part of a lane.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-struct Inputs {
+struct TokenInputs {
     /// Elements `4 part + 32 i` and the three behind it of query and key; zeros behind the last.
     q: [[f32; 4]; 4],
     k: [[f32; 4]; 4],
@@ -199,18 +199,19 @@ struct Inputs {
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-impl Inputs {
-    const NONE: Inputs = Inputs { q: [[0.0; 4]; 4], k: [[0.0; 4]; 4], value: [0.0; ROWS], b: 0.0, alpha: 0.0 };
+impl TokenInputs {
+    const NONE: TokenInputs =
+        TokenInputs { q: [[0.0; 4]; 4], k: [[0.0; 4]; 4], value: [0.0; ROWS], b: 0.0, alpha: 0.0 };
 
     #[inline(always)]
     unsafe fn read(
         (x, gates): (In<f32>, In<f32>),
         net: &Net,
         ([head, key_head], part, first_row): ([usize; 2], usize, usize),
-    ) -> Inputs {
+    ) -> TokenInputs {
         let (dim, key_heads) = (net.dim as usize, net.key_heads as usize);
         let (values, heads) = (net.values(), net.value_heads as usize);
-        let mut of = Inputs::NONE;
+        let mut of = TokenInputs::NONE;
         unsafe {
             static_for!(i in 0..4 => {
                 if 32 * i < dim {
@@ -235,8 +236,8 @@ impl Inputs {
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn token(state: &mut State, now: &Inputs, net: &Net, weights: &Weights) -> [f32; ROWS] {
-    let Inputs { q, k, value, b, alpha } = *now;
+unsafe fn token(state: &mut State, now: &TokenInputs, net: &Net, weights: &DecayWeights) -> [f32; ROWS] {
+    let TokenInputs { q, k, value, b, alpha } = *now;
     let (mut q_square, mut k_square, mut both) = (0.0f32, 0.0f32, 0.0f32);
     static_for!(i in 0..4 => {
         q_square = dot(q[i], q[i], q_square);

@@ -57,7 +57,7 @@ impl Decode for F8 {
 
 /// A scale as two factors, twice each.
 #[derive(Clone, Copy)]
-pub struct Factors {
+pub struct SplitScale {
     /// Up to 1, down to the smallest f16.
     power: F16x2,
     by: F16x2,
@@ -68,7 +68,7 @@ pub struct Factors {
 impl Halves for F8 {
     const LARGER: f32 = 1.0;
     type Unit<M: Memory> = ([u32; 8], u32);
-    type Scale = Factors;
+    type Scale = SplitScale;
 
     #[inline(always)]
     unsafe fn unit<M: Memory>(m: M, r: &Record, u: usize) -> ([u32; 8], u32) {
@@ -76,16 +76,16 @@ impl Halves for F8 {
         unsafe { Self::codes(m, r, u) }
     }
     #[inline(always)]
-    fn scale(scales: Scales) -> Factors {
+    fn scale(scales: Scales) -> SplitScale {
         let scale = scales.scale[0];
         // What is left is from 2^-7 on; where it is below 2^-6, nothing that is rounded away before counts.
         let power = f32::from_bits(scale.to_bits() & 0x7F80_0000) * 128.0;
         let power = power.clamp(const { 1.0 / (1 << 24) as f32 }, 1.0);
         let inverse = f32::from_bits(0x7F00_0000 - power.to_bits());
-        Factors { power: F16x2::splat_f32(power), by: F16x2::splat_f32(scale * inverse) }
+        SplitScale { power: F16x2::splat_f32(power), by: F16x2::splat_f32(scale * inverse) }
     }
     #[inline(always)]
-    fn eight<M: Memory>((words, down): &([u32; 8], u32), v: usize, scale: &Factors) -> Eight {
+    fn eight<M: Memory>((words, down): &([u32; 8], u32), v: usize, scale: &SplitScale) -> Eight {
         let weights =
             |q: usize, select| (F16x2::from_bits(pair(words[q], select, *down)) * scale.power * scale.by).to_bits();
         let (first, second) = (2 * v, 2 * v + 1);

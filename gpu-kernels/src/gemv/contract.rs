@@ -35,7 +35,7 @@ pub struct Columns<'a> {
 }
 
 /// The norm that columns may still need.
-pub struct Norm<'a> {
+pub struct InputNorm<'a> {
     pub sums: &'a DeviceSlice<f32>,
     pub parts: u32,
     pub eps: f32,
@@ -49,7 +49,7 @@ pub struct QuantizedOutputs<'a> {
 }
 
 /// Where outputs go, and what becomes of them.
-pub struct Outputs<'a> {
+pub struct SeenEpilogue<'a> {
     pub add: &'a DeviceSlice<f32>,
     pub bias: &'a DeviceSlice<f32>,
     pub next_weight: &'a DeviceSlice<f32>,
@@ -118,9 +118,9 @@ impl Chosen<'_> {
 macro_rules! parts_of {
     ($given:expr) => {
         (
-            Norm { sums: $given.sums, parts: $given.parts, eps: $given.eps },
+            InputNorm { sums: $given.sums, parts: $given.parts, eps: $given.eps },
             Chosen { chosen: $given.chosen, matrices: $given.matrices, sharing: $given.sharing, flags: $given.flags },
-            Outputs {
+            SeenEpilogue {
                 add: $given.add,
                 bias: $given.bias,
                 next_weight: $given.next_weight,
@@ -191,7 +191,7 @@ impl Columns<'_> {
     }
 }
 
-impl Norm<'_> {
+impl InputNorm<'_> {
     pub fn check(&self, m: &'static KernelMeta, columns: u32) -> Result<(), ContractError> {
         contract::require(m, self.parts > 0, "parts", "at least 1", 0)?;
         let needed = u64::from(columns) * u64::from(self.parts);
@@ -218,7 +218,7 @@ impl QuantizedOutputs<'_> {
     }
 }
 
-impl Outputs<'_> {
+impl SeenEpilogue<'_> {
     fn swiglu(&self) -> bool {
         self.flags & SWIGLU != 0
     }

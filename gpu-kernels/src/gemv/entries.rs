@@ -20,7 +20,7 @@ macro_rules! entry {
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             const N: usize = $N;
             let xs = shared_array!($shared: [F32x4; $N * $UNITS * 8]);
-            let args = frame::Args::of(Arguments { $($argument),* });
+            let args = frame::GemvArgs::of(Arguments { $($argument),* });
             frame::begin::<format::$F>(&args);
             frame::run::<format::$F, N, $UNITS>(&args, Launched, xs);
         }

@@ -47,7 +47,7 @@ impl Experts {
 
 /// The columns that a block of several multiplies with one matrix: neighbours, or those of a tile of a [group](crate::experts::group).
 #[derive(Clone, Copy)]
-pub(crate) struct Columns {
+pub(crate) struct BlockColumns {
     experts: Option<Experts>,
     first: u32,
     last: u32,
@@ -55,22 +55,22 @@ pub(crate) struct Columns {
     pub count: u32,
 }
 
-impl Columns {
+impl BlockColumns {
     /// Those of the block with this index in y, at most `most` of `columns`.
     ///
     /// # Safety
     /// What wrote the table is waited for.
     #[inline(always)]
-    pub unsafe fn of_block(block: u32, experts: Option<Experts>, columns: u32, most: u32) -> Columns {
+    pub unsafe fn of_block(block: u32, experts: Option<Experts>, columns: u32, most: u32) -> BlockColumns {
         let last = columns - 1;
         let Some(table) = experts else {
             let first = block * most;
-            return Columns { experts, first, last, count: (columns - first).min(most) };
+            return BlockColumns { experts, first, last, count: (columns - first).min(most) };
         };
         // SAFETY: the caller's promise: the table has a tile for each block.
         unsafe {
             let tile = 3 * block;
-            Columns { experts, first: table.at(tile + 1), last, count: table.at(tile + 2).min(most) }
+            BlockColumns { experts, first: table.at(tile + 1), last, count: table.at(tile + 2).min(most) }
         }
     }
 

@@ -12,7 +12,7 @@
 
 use super::arguments::Arguments;
 use super::epilogue::{Epilogue, inverse_root};
-use super::experts::{Columns, Experts};
+use super::experts::{BlockColumns, Experts};
 use super::{COLUMNS, NEXT, NORM, ROWS, SWIGLU, THREADS};
 use crate::experts::group::TILE;
 use crate::format::{
@@ -27,7 +27,7 @@ use warpsmith_device::warp::{FULL, shuffle_xor};
 
 /// What a kernel got.
 #[derive(Clone, Copy)]
-pub struct Args {
+pub struct GemvArgs {
     pub weights: In<U32x4>,
     pub x: Source,
     pub sums: Source,
@@ -42,16 +42,16 @@ pub struct Args {
     pub experts: Option<Experts>,
 }
 
-impl Args {
+impl GemvArgs {
     /// The arguments of an entry point.
     ///
     /// # Safety
     /// What is awaited is not read before [`begin`].
     #[inline(always)]
-    pub unsafe fn of(given: Arguments) -> Args {
+    pub unsafe fn of(given: Arguments) -> GemvArgs {
         // SAFETY: the caller's promise.
         let (x, sums, add) = unsafe { (given.x.buffer(), given.sums.buffer(), given.add.buffer()) };
-        Args {
+        GemvArgs {
             weights: given.weights,
             x: x.into(),
             sums: sums.into(),
@@ -103,7 +103,7 @@ fn place(q: usize) -> usize {
 #[device]
 unsafe fn stage<const N: usize, const UNITS: usize>(
     xs: Shared<F32x4>,
-    a: &Args,
+    a: &GemvArgs,
     from: usize,
     to: usize,
     column: usize,
@@ -199,7 +199,7 @@ fn add_scaled<F: Decode, const R: usize, const N: usize>(
 /// All threads of the block make this call.
 #[device]
 pub unsafe fn products<F: Decode, const R: usize, const N: usize, const UNITS: usize>(
-    a: &Args,
+    a: &GemvArgs,
     record: &Record,
     rows: [usize; R],
     column: usize,
@@ -282,7 +282,7 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
     let first = (block::idx_x() as usize * (THREADS >> record.lanes_log2) + group) * R;
     // As in `run`, a row after the last is the last.
     let of_group = core::array::from_fn(|r| (first + r).min(rows - 1));
-    let a = Args {
+    let a = GemvArgs {
         weights,
         x: x.into(),
         sums: x.into(),
@@ -319,7 +319,7 @@ pub unsafe fn rows<F: Decode, const R: usize, const UNITS: usize>(
 /// The rows of weights of a group of a block whose first output is `first`. A group after the last row takes it again, and the
 /// results are dropped: all threads stage.
 #[inline(always)]
-fn rows_of(a: &Args, first: usize, group: usize) -> [usize; ROWS] {
+fn rows_of(a: &GemvArgs, first: usize, group: usize) -> [usize; ROWS] {
     let last = a.rows - 1;
     if a.epilogue.has(SWIGLU) {
         let row = (first + group).min(last);
@@ -332,7 +332,7 @@ fn rows_of(a: &Args, first: usize, group: usize) -> [usize; ROWS] {
 
 /// The start of a launch: the one behind may begin, and this one waits for those before it.
 #[device]
-pub unsafe fn begin<F: Decode>(a: &Args) {
+pub unsafe fn begin<F: Decode>(a: &GemvArgs) {
     grid::launch_dependents();
     let record = F::record(a.cols, a.block_units);
     let (lane, group) =
@@ -365,11 +365,11 @@ impl Part {
 ///
 /// All threads of the block make this call.
 #[device]
-pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role: impl Role, xs: Shared<F32x4>) {
+pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &GemvArgs, role: impl Role, xs: Shared<F32x4>) {
     let record = F::record(a.cols, a.block_units);
     let (rows, y) = (rows_of_role(a, &record, role), role.column());
     // Where the table has the matrix of a column, or of a tile.
-    let table = if N == 1 { y } else { Columns::tile_of(y) };
+    let table = if N == 1 { y } else { BlockColumns::tile_of(y) };
     let (mut of_matrix, mut first_row) = (*a, 0);
     if let Some(experts) = a.experts {
         first_row = experts.matrix(table) as usize * (a.rows << u32::from(a.epilogue.has(SWIGLU)));
@@ -386,7 +386,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
     }
     // A tile of a group has more than are taken at a time.
     let most = if a.experts.is_some() { TILE } else { COLUMNS as u32 };
-    let columns = Columns::of_block(y, a.experts, a.columns as u32, most);
+    let columns = BlockColumns::of_block(y, a.experts, a.columns as u32, most);
     let mut from = 0;
     while from < columns.count {
         let column = columns.column(from + thread::idx_x() / 32);
@@ -401,7 +401,7 @@ pub unsafe fn run<F: Decode, const N: usize, const UNITS: usize>(a: &Args, role:
 
 /// The rows of weights of a thread's group.
 #[inline(always)]
-pub fn rows_of_role(a: &Args, record: &Record, role: impl Role) -> [usize; ROWS] {
+pub fn rows_of_role(a: &GemvArgs, record: &Record, role: impl Role) -> [usize; ROWS] {
     let group = thread::idx_x() as usize >> record.lanes_log2;
     let groups = THREADS >> record.lanes_log2;
     let outputs = if a.epilogue.has(SWIGLU) { groups } else { groups * ROWS };
@@ -413,7 +413,7 @@ pub fn rows_of_role(a: &Args, record: &Record, role: impl Role) -> [usize; ROWS]
 /// All threads of the block make this call.
 #[device]
 pub unsafe fn finish<const N: usize>(
-    a: &Args,
+    a: &GemvArgs,
     role: impl Role,
     record: &Record,
     part: Part,

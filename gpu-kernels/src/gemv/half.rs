@@ -203,7 +203,7 @@ macro_rules! few {
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             // Of vectors, for what is read by four.
             let sums = shared_array!($shared: [F32x4; FEW_SUMS]).cast::<f32>();
-            few::product::<$F>(super::quantized::Args::of(super::arguments::QuantizedArguments { $($argument),* }), sums)
+            few::product::<$F>(super::quantized::QuantizedArgs::of(super::arguments::QuantizedArguments { $($argument),* }), sums)
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

@@ -65,7 +65,7 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 pub(crate) mod frame {
     use super::super::{
         quant_format::int8::{self, less, scaled, zeros},
-        quantized::{Args, Given},
+        quantized::{Invocation, QuantizedArgs},
     };
     use super::*;
     use crate::format::{
@@ -226,7 +226,7 @@ pub(crate) mod frame {
 
     /// A block's outputs, by way of `sums`.
     #[device]
-    pub unsafe fn product<F: Packed, const BYTES: usize>(given: impl Given, sums: Shared<f32>) {
+    pub unsafe fn product<F: Packed, const BYTES: usize>(given: impl Invocation, sums: Shared<f32>) {
         let (acc, zero, a) = lanes::<F, BYTES>(given);
         finish(&a, given.role(), zero, &acc, sums);
     }
@@ -234,10 +234,10 @@ pub(crate) mod frame {
     /// What the thread's lane has of each of its warp's rows; 0, which the assembler does not know to be that; and the arguments, found
     /// anew.
     #[device]
-    pub unsafe fn lanes<F: Packed, const BYTES: usize>(given: impl Given) -> ([f32; ROWS], u32, Args) {
+    pub unsafe fn lanes<F: Packed, const BYTES: usize>(given: impl Invocation) -> ([f32; ROWS], u32, QuantizedArgs) {
         let (a, role) = (given.args(), given.role());
         // Where rows of the first matrix and column are. SAFETY: the caller's promise: they are there.
-        let find = |a: &Args, place: Place, threads: u32| unsafe {
+        let find = |a: &QuantizedArgs, place: Place, threads: u32| unsafe {
             let record = F::record(a.cols as usize, 0);
             let first = place.thread / 32 * ROWS as u32;
             let block_rows = threads / THREADS_A_ROW;
@@ -284,7 +284,7 @@ pub(crate) mod frame {
         // it was before, and so what it cannot know to be 0 is added.
         let zero = base - full;
         let a = given.again();
-        let a = Args { rows: again(a.rows) + zero, cols: again(a.cols) + zero, ..a };
+        let a = QuantizedArgs { rows: again(a.rows) + zero, cols: again(a.cols) + zero, ..a };
         if base < a.cols / BLOCK {
             let (record, mut memory, x) = find(&a, role.again(), role.threads() + zero);
             if a.experts.is_some() {
@@ -303,7 +303,7 @@ pub(crate) mod frame {
 
     /// The outputs of a block whose lanes have `acc` each, in whatever format their weights were, by way of `sums`; `zero` is 0.
     #[device]
-    pub unsafe fn finish(a: &Args, role: impl Role, zero: u32, acc: &[f32; ROWS], sums: Shared<f32>) {
+    pub unsafe fn finish(a: &QuantizedArgs, role: impl Role, zero: u32, acc: &[f32; ROWS], sums: Shared<f32>) {
         let place = Place { block: role.again().block + zero, ..role.again() };
         let thread = place.thread as usize;
         let block_rows = (role.threads() + zero) / THREADS_A_ROW;

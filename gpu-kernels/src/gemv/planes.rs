@@ -76,7 +76,7 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame {
-    use super::super::quantized::{Args, Given};
+    use super::super::quantized::{Invocation, QuantizedArgs};
     use super::*;
     use crate::format::{
         decode::Decode,
@@ -224,10 +224,10 @@ pub(crate) mod frame {
 
     /// A block's outputs, by way of `sums`.
     #[device]
-    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(given: impl Given, sums: Shared<f32>) {
+    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(given: impl Invocation, sums: Shared<f32>) {
         let (a, role) = (given.args(), given.role());
         // Where rows of the first matrix, scales and column are. SAFETY: the caller's promise: they are there.
-        let find = |a: &Args, place: Place, rows: u32, cols: u32| unsafe {
+        let find = |a: &QuantizedArgs, place: Place, rows: u32, cols: u32| unsafe {
             // Units fill blocks: `BITS` vectors of codes for each. A scale is for one block or for several.
             let block_units = F::record(cols as usize, a.block_units).block_units;
             let (of_scales, vectors) = codes_and_scales(cols / UNIT as u32, BITS as u32, block_units);

@@ -36,15 +36,15 @@ pub const COLUMNS: u32 = 512;
 
 /// Where a product finds what it got, and which block of it is meant.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-pub(crate) trait Given: Copy {
+pub(crate) trait Invocation: Copy {
     /// Whose block.
     type Role: Role;
     /// Which.
     fn role(self) -> Self::Role;
     /// What the product got.
-    unsafe fn args(self) -> Args;
+    unsafe fn args(self) -> QuantizedArgs;
     /// The same, found anew: what is kept over a loop costs registers in it.
-    unsafe fn again(self) -> Args;
+    unsafe fn again(self) -> QuantizedArgs;
     /// The start of a block with a row of weights for each `threads` threads, of `vectors` vectors.
     unsafe fn begin(self, threads: u32, vectors: u32);
     /// What launches before wrote may be read from here on.
@@ -53,18 +53,18 @@ pub(crate) trait Given: Copy {
 
 /// The arguments of an entry point.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-impl Given for Args {
+impl Invocation for QuantizedArgs {
     type Role = Launched;
     #[inline(always)]
     fn role(self) -> Launched {
         Launched
     }
     #[inline(always)]
-    unsafe fn args(self) -> Args {
+    unsafe fn args(self) -> QuantizedArgs {
         self
     }
     #[inline(always)]
-    unsafe fn again(self) -> Args {
+    unsafe fn again(self) -> QuantizedArgs {
         self
     }
     #[inline(always)]
@@ -81,7 +81,7 @@ impl Given for Args {
 /// What a product got; `x` holds the activations of all columns.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-pub(crate) struct Args {
+pub(crate) struct QuantizedArgs {
     pub weights: In<U32x4>,
     pub x: In<U32x4>,
     pub rows: u32,
@@ -99,16 +99,16 @@ pub(crate) struct Args {
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-impl Args {
+impl QuantizedArgs {
     /// The arguments of an entry point.
     ///
     /// # Safety
-    /// What is awaited is not read before [`begin`](Given::begin), and `x` holds vectors of 16 bytes.
+    /// What is awaited is not read before [`begin`](Invocation::begin), and `x` holds vectors of 16 bytes.
     #[inline(always)]
-    pub(super) unsafe fn of<X: Element>(given: QuantizedArguments<X>) -> Args {
+    pub(super) unsafe fn of<X: Element>(given: QuantizedArguments<X>) -> QuantizedArgs {
         // SAFETY: the caller's promise.
         let (x, sums, add) = unsafe { (given.x.buffer().cast::<U32x4>(), given.sums.buffer(), given.add.buffer()) };
-        Args {
+        QuantizedArgs {
             weights: given.weights,
             x,
             rows: given.rows,
@@ -274,7 +274,7 @@ impl Args {
         (block_rows, outputs, table): (u32, u32, u32),
         product: impl Fn(usize, u32) -> f32,
     ) {
-        let Args { epilogue, rows, .. } = self;
+        let QuantizedArgs { epilogue, rows, .. } = self;
         let shift = epilogue.shift();
         // A power of two.
         let of = (lane << shift) & (block_rows - 1);
@@ -320,7 +320,7 @@ impl Args {
         outputs: u32,
         output: f32,
     ) {
-        let Args { epilogue, rows, quantizer, .. } = self;
+        let QuantizedArgs { epilogue, rows, quantizer, .. } = self;
         let (column, first) = (column as usize, block * outputs);
         let row = first + lane;
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
@@ -431,7 +431,7 @@ macro_rules! product_entry {
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             // Of vectors, for what is read by four.
             let $memory = shared_array!($shared: [F32x4; $sums / 4]).cast::<f32>();
-            let $args = super::quantized::Args::of(super::arguments::QuantizedArguments { $($argument),* });
+            let $args = super::quantized::QuantizedArgs::of(super::arguments::QuantizedArguments { $($argument),* });
             $body
         }
 

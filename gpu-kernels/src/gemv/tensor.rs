@@ -69,10 +69,10 @@ pub(super) mod tiles;
 /// A block's outputs: by its shared memory it knows what it is, and all that it may be end in the same code.
 #[device]
 unsafe fn product<F: format::decode::Packed, const BYTES: usize>(
-    a: super::quantized::Args,
+    a: super::quantized::QuantizedArgs,
     memory: shared::Shared<U32x4>,
 ) {
-    use super::quantized::{Args, Given};
+    use super::quantized::{Invocation, QuantizedArgs};
     let few = shared::dynamic_bytes() == FEW_SHARED as usize;
     let small = few || is_some(shared::dynamic_bytes());
     let rows = if small { BLOCK_ROWS } else { ROWS };
@@ -80,7 +80,7 @@ unsafe fn product<F: format::decode::Packed, const BYTES: usize>(
     a.wait();
     let mut total = core::mem::MaybeUninit::uninit();
     // Columns with tables have large blocks.
-    let one = Args { experts: None, ..a };
+    let one = QuantizedArgs { experts: None, ..a };
     let block = if few {
         few::product::<F, BYTES>(&one, memory.cast())
     } else if small {
@@ -91,7 +91,7 @@ unsafe fn product<F: format::decode::Packed, const BYTES: usize>(
         return;
     };
     outputs::finish(&a, memory.cast(), block, |to, columns, half| {
-        let part = tiles::Part::of(columns, block.columns);
+        let part = tiles::WarpTile::of(columns, block.columns);
         // Large blocks have come here with their sums.
         outputs::store(total.assume_init_ref(), to, &part, half);
     });
@@ -138,7 +138,7 @@ macro_rules! gemm {
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             let $m = $memory;
-            let $args = super::quantized::Args::of(super::arguments::QuantizedArguments { $($argument),* });
+            let $args = super::quantized::QuantizedArgs::of(super::arguments::QuantizedArguments { $($argument),* });
             $body
         }
 

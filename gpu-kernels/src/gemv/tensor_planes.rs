@@ -43,13 +43,13 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::super::{
-        experts::Columns,
+        experts::BlockColumns,
         planes::{
             WARPS as CLASSES,
             frame::{Order, PARTS, scaled, sum_warps},
         },
         quant_format::planes::{block_vectors, codes as codes_at, scale as scale_at, zero},
-        quantized::{Args, Given},
+        quantized::{Invocation, QuantizedArgs},
     };
     use super::*;
     use crate::format::{decode::Decode, unpack::permute};
@@ -108,7 +108,7 @@ mod frame {
 
     /// A block of rows whose turn it is, among those of a class.
     #[derive(Clone, Copy)]
-    struct Turn {
+    struct Cursor {
         block: u32,
         /// Where a lane has words of it.
         word: u32,
@@ -117,22 +117,22 @@ mod frame {
         part: u32,
     }
 
-    impl Turn {
+    impl Cursor {
         #[inline(always)]
-        fn of<const BITS: usize>(order: &Order, group: u32) -> Turn {
+        fn of<const BITS: usize>(order: &Order, group: u32) -> Cursor {
             let t = (lane() & 3) as u32;
             if group < order.groups {
-                Turn { block: order.block::<BITS>(group, 0), word: 16 * group + 4 * t, group, part: 0 }
+                Cursor { block: order.block::<BITS>(group, 0), word: 16 * group + 4 * t, group, part: 0 }
             } else {
                 let block = order.rest::<BITS>() + group - order.groups;
-                Turn { block, word: BITS as u32 * (4 * block + t), group, part: Order::together(BITS) - 1 }
+                Cursor { block, word: BITS as u32 * (4 * block + t), group, part: Order::together(BITS) - 1 }
             }
         }
 
         /// The first of a class.
         #[inline(always)]
-        fn first<const BITS: usize>(order: &Order, class: u32) -> Turn {
-            Turn::of::<BITS>(order, if class < order.groups { class } else { order.groups + class })
+        fn first<const BITS: usize>(order: &Order, class: u32) -> Cursor {
+            Cursor::of::<BITS>(order, if class < order.groups { class } else { order.groups + class })
         }
 
         /// Whether there is such a block.
@@ -142,30 +142,30 @@ mod frame {
         }
 
         #[inline(always)]
-        fn next<const BITS: usize>(self, order: &Order, class: u32) -> Turn {
+        fn next<const BITS: usize>(self, order: &Order, class: u32) -> Cursor {
             if self.part + 1 < Order::together(BITS) {
                 let block = self.block + order.apart(self.group);
-                return Turn { block, word: self.word + BITS as u32, part: self.part + 1, ..self };
+                return Cursor { block, word: self.word + BITS as u32, part: self.part + 1, ..self };
             }
             let group = self.group + CLASSES as u32;
             let leaves = self.group < order.groups && group >= order.groups;
-            Turn::of::<BITS>(order, if leaves { order.groups + class } else { group })
+            Cursor::of::<BITS>(order, if leaves { order.groups + class } else { group })
         }
     }
 
     /// The rows of a warp.
     #[derive(Clone, Copy)]
-    struct Rows {
+    struct WarpRows {
         rows: [In<U32x4>; PARTS],
         /// Of the record: the first f16 of the scales, and the logarithm of the blocks that share one.
         scales: u32,
         shared: u32,
     }
 
-    impl Rows {
+    impl WarpRows {
         /// What a lane has of the codes of a block.
         #[inline(always)]
-        unsafe fn words<const BITS: usize>(&self, turn: &Turn) -> [[u32; 2]; PARTS] {
+        unsafe fn words<const BITS: usize>(&self, turn: &Cursor) -> [[u32; 2]; PARTS] {
             // SAFETY: the caller's promise: there is such a block.
             self.rows.map(|row| unsafe {
                 let codes = row.cast::<u32>();
@@ -239,7 +239,7 @@ mod frame {
 
     /// A block's outputs, by way of shared memory.
     #[device]
-    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(a: Args, memory: Shared<U32x4>) {
+    pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(a: QuantizedArgs, memory: Shared<U32x4>) {
         let (g, t) = (lane() / 4, lane() & 3);
         let (class, half) = (warp_index() % CLASSES, warp_index() / CLASSES);
         let record = F::record(a.cols as usize, a.block_units);
@@ -247,14 +247,14 @@ mod frame {
         let first = (block::idx_x() * (ROWS / BLOCK_ROWS) + half as u32) * BLOCK_ROWS;
         a.begin(THREADS / ROWS, vectors);
         a.wait();
-        let of_block = Columns::of_block(block::idx_y(), a.experts, a.columns, super::COLUMNS);
+        let of_block = BlockColumns::of_block(block::idx_y(), a.experts, a.columns, super::COLUMNS);
         if of_block.count == 0 {
             return;
         }
         // That there is one, the compiler is not to know: it would load the first ones while registers are short.
         let columns = again(of_block.count) as usize;
-        let matrix = a.chosen(Columns::tile_of(block::idx_y()), vectors);
-        let rows = Rows {
+        let matrix = a.chosen(BlockColumns::tile_of(block::idx_y()), vectors);
+        let rows = WarpRows {
             rows: core::array::from_fn(|r| a.row(a.rows, first + g as u32, 8 * r as u32, vectors).from(matrix)),
             scales: record.blocks as u32 / 2,
             shared: record.block_units - 2,
@@ -274,7 +274,7 @@ mod frame {
             (_, zero) => [(zero + a3) as i32; 4],
         };
         let lanes = [0, 1].map(|k| 4 * (2 * t as u32 + k));
-        let mut turn = Turn::first::<BITS>(&order, class);
+        let mut turn = Cursor::first::<BITS>(&order, class);
         if turn.exists::<BITS>(&order) {
             let mut words = rows.words::<BITS>(&turn);
             let mut more = true;
@@ -303,13 +303,13 @@ mod frame {
 
     /// What becomes of the outputs: a warp takes every eighth column.
     #[inline(always)]
-    unsafe fn finish(a: &Args, sums: Shared<f32>, columns: usize) {
+    unsafe fn finish(a: &QuantizedArgs, sums: Shared<f32>, columns: usize) {
         let outputs = BLOCK_ROWS >> a.epilogue.shift();
         let mut column = warp_index();
         // Found anew: what is kept over the loop before costs registers in it.
         let y = Launched.again().column;
         // SAFETY: what wrote the table is waited for.
-        let of_block = unsafe { Columns::of_block(y, a.experts, a.columns, super::COLUMNS) };
+        let of_block = unsafe { BlockColumns::of_block(y, a.experts, a.columns, super::COLUMNS) };
         while column < columns {
             // SAFETY: the caller's promise: the sums are there, and all lanes are here.
             unsafe {
@@ -319,7 +319,7 @@ mod frame {
                     block: block::idx_x() * (ROWS / BLOCK_ROWS) + half,
                     column: of_all,
                 };
-                let (root, table) = (a.root(of_all as usize), Columns::tile_of(y));
+                let (root, table) = (a.root(of_all as usize), BlockColumns::tile_of(y));
                 let mut half = 0;
                 while half < ROWS / BLOCK_ROWS && place(half).block * outputs < a.rows {
                     a.finish_with::<true>(place(half), BLOCK_ROWS, outputs, (root, table), |row| {

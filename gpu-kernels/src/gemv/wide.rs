@@ -33,7 +33,7 @@ mod frame {
     use super::super::{
         NEXT, SWIGLU,
         epilogue::{Epilogue, has},
-        quantized::{Args, Given},
+        quantized::{Invocation, QuantizedArgs},
     };
     use super::*;
     use crate::load::{Launched, Place, Role, again, warp_index};
@@ -97,25 +97,31 @@ mod frame {
     /// What a set of a launched block got.
     #[derive(Clone, Copy)]
     pub struct OfSet {
-        args: Args,
+        args: QuantizedArgs,
         set: Set,
     }
 
-    impl Given for OfSet {
+    impl Invocation for OfSet {
         type Role = Set;
         #[inline(always)]
         fn role(self) -> Set {
             self.set
         }
         #[inline(always)]
-        unsafe fn args(self) -> Args {
-            let Args { rows, cols, block_units, epilogue, .. } = self.args;
+        unsafe fn args(self) -> QuantizedArgs {
+            let QuantizedArgs { rows, cols, block_units, epilogue, .. } = self.args;
             let epilogue = Epilogue { flags: again(epilogue.flags), ..epilogue };
             // Nothing that follows from them alone is kept from one set of rows to the next.
-            Args { rows: again(rows), cols: again(cols), block_units: again(block_units), epilogue, ..self.args }
+            QuantizedArgs {
+                rows: again(rows),
+                cols: again(cols),
+                block_units: again(block_units),
+                epilogue,
+                ..self.args
+            }
         }
         #[inline(always)]
-        unsafe fn again(self) -> Args {
+        unsafe fn again(self) -> QuantizedArgs {
             // SAFETY: the caller's promise.
             unsafe { self.args() }
         }
@@ -135,8 +141,8 @@ mod frame {
     ///
     /// All threads of the block make this call.
     #[device]
-    pub unsafe fn launched(a: Args, product: impl Fn(OfSet)) {
-        let args = Args { quantizer: None, ..a };
+    pub unsafe fn launched(a: QuantizedArgs, product: impl Fn(OfSet)) {
+        let args = QuantizedArgs { quantizer: None, ..a };
         let mut set = Set { round: 0, flags: a.epilogue.flags };
         loop {
             product(OfSet { args, set });

@@ -32,7 +32,7 @@ pub const HEADS_PER_BLOCK: u32 = 4;
 /// What a block is given.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-struct Args {
+struct StoreArgs {
     qkv: InOut<f32>,
     weights: (In<f32>, In<f32>),
     tables: (In<f32>, In<f32>),
@@ -43,7 +43,7 @@ struct Args {
 
 /// A warp's head, by how much of a head a lane holds.
 #[device]
-unsafe fn store<T: Cached>(a: Args) {
+unsafe fn store<T: Cached>(a: StoreArgs) {
     let scratch = shared_array!(QKV_STORE: [f32; 256 * HEADS_PER_BLOCK as usize]);
     let row = scratch.from(256 * warp_index());
     // The same choice in every thread.
@@ -58,7 +58,7 @@ unsafe fn store<T: Cached>(a: Args) {
 
 /// A warp's head: of the queries in place, of keys and values into the cache.
 #[device]
-unsafe fn store_head<T: Cached, const N: usize>(a: &Args, scratch: Shared<f32>) {
+unsafe fn store_head<T: Cached, const N: usize>(a: &StoreArgs, scratch: Shared<f32>) {
     let layer = a.layer;
     let number = block::idx_x() * HEADS_PER_BLOCK + warp_index() as u32;
     let column = block::idx_y() as usize;
@@ -105,7 +105,7 @@ macro_rules! entries {
             grid::launch_dependents();
             grid::wait_dependencies();
             let (weights, tables, columns) = ((q_weight, k_weight), (cos, sin), columns.buffer());
-            store::<$T>(Args { qkv, weights, tables, columns, stride, layer });
+            store::<$T>(StoreArgs { qkv, weights, tables, columns, stride, layer });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

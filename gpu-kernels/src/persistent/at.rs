@@ -6,13 +6,13 @@ use warpsmith_device::prelude::*;
 
 /// A number that each thread keeps for itself in shared memory, over what takes all registers.
 #[derive(Clone, Copy)]
-pub(super) struct Kept(Shared<u32>);
+pub(super) struct Spilled(Shared<u32>);
 
-impl Kept {
+impl Spilled {
     #[inline(always)]
-    pub(super) unsafe fn of(shared: Shared<F32x4>, n: usize) -> Kept {
+    pub(super) unsafe fn of(shared: Shared<F32x4>, n: usize) -> Spilled {
         // SAFETY: the array has them behind a phase's memory.
-        Kept(unsafe { shared.cast::<u32>().from(WORK / size_of::<u32>() + n * super::THREADS as usize) })
+        Spilled(unsafe { shared.cast::<u32>().from(WORK / size_of::<u32>() + n * super::THREADS as usize) })
     }
 
     #[inline(always)]
@@ -38,8 +38,8 @@ pub(super) fn block_index() -> u32 {
 /// this launch has.
 #[derive(Clone, Copy)]
 pub(super) struct Taken<const THREADS: u32> {
-    block: Kept,
-    blocks: Kept,
+    block: Spilled,
+    blocks: Spilled,
 }
 
 impl<const THREADS: u32> Taken<THREADS> {
@@ -50,7 +50,7 @@ impl<const THREADS: u32> Taken<THREADS> {
     #[inline(always)]
     pub(super) unsafe fn first(shared: Shared<F32x4>, blocks: u32) -> Taken<THREADS> {
         // SAFETY: the caller's promise.
-        let taken = unsafe { Taken { block: Kept::of(shared, 1), blocks: Kept::of(shared, 2) } };
+        let taken = unsafe { Taken { block: Spilled::of(shared, 1), blocks: Spilled::of(shared, 2) } };
         taken.block.set(block_index() + thread_index() / THREADS * grid::dim_x());
         taken.blocks.set(blocks);
         taken
@@ -60,7 +60,7 @@ impl<const THREADS: u32> Taken<THREADS> {
     #[inline(always)]
     pub(super) unsafe fn behind(shared: Shared<F32x4>, blocks: u32) -> Taken<THREADS> {
         // SAFETY: the caller's promise.
-        let taken = unsafe { Taken { block: Kept::of(shared, 1), blocks: Kept::of(shared, 2) } };
+        let taken = unsafe { Taken { block: Spilled::of(shared, 1), blocks: Spilled::of(shared, 2) } };
         taken.block.set(taken.block.get() - taken.blocks.get());
         taken.blocks.set(blocks);
         taken
@@ -123,7 +123,7 @@ impl At {
     #[inline(always)]
     pub unsafe fn kept(shared: Shared<F32x4>) -> At {
         // SAFETY: the caller's promise.
-        let at = again(unsafe { Kept::of(shared, 0) }.get());
+        let at = again(unsafe { Spilled::of(shared, 0) }.get());
         At { layer: at / 32, phase: at % 8, part: at / 8 % 4 }
     }
 
@@ -131,7 +131,7 @@ impl At {
     #[inline(always)]
     pub unsafe fn keep(self, shared: Shared<F32x4>) {
         // SAFETY: the caller's promise.
-        unsafe { Kept::of(shared, 0) }.set(32 * self.layer + 8 * self.part + self.phase);
+        unsafe { Spilled::of(shared, 0) }.set(32 * self.layer + 8 * self.part + self.phase);
     }
 
     /// The part behind.

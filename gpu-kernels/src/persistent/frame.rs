@@ -29,7 +29,7 @@ pub(super) const UNITS: usize = 128;
 /// Bytes of shared memory that a phase uses: what the one that needs most does.
 pub(super) const WORK: usize = {
     let staged = UNITS * QUADS * size_of::<F32x4>();
-    if staged > attention::Memory::BYTES { staged } else { attention::Memory::BYTES }
+    if staged > attention::StepMemory::BYTES { staged } else { attention::StepMemory::BYTES }
 };
 
 /// Bytes of shared memory; behind a phase's there are three numbers of each thread.
@@ -42,7 +42,7 @@ pub(super) fn blocks_of<const QUANT: u32>(rows: u32, cols: u32, swiglu: bool) ->
 }
 
 /// What products of all activations have in common.
-pub(super) struct Product {
+pub(super) struct PhaseProduct {
     pub(super) weights: In<U32x4>,
     /// Rows of outputs, and columns.
     pub(super) shape: (u32, u32),
@@ -142,7 +142,7 @@ impl Arguments {
 
     /// The product of a phase.
     #[inline(always)]
-    pub(super) unsafe fn product<const QUANT: u32>(&self, at: At) -> Product {
+    pub(super) unsafe fn product<const QUANT: u32>(&self, at: At) -> PhaseProduct {
         let (l, s, phase) = (&self.layer, &self.sizes, at.phase);
         // SAFETY: a layer of the launch.
         let (layer, matrix) = unsafe { (self.layers.at(at.layer as usize), self.matrix(at)) };
@@ -166,7 +166,7 @@ impl Arguments {
         let cols_before = if phase == 0 { s.feed_forward } else { l.q_heads * l.head_dim };
         let parts =
             if phase == 0 && at.layer == 0 { s.parts } else { blocks_of::<QUANT>(s.hidden, cols_before, false) };
-        Product {
+        PhaseProduct {
             // SAFETY: as above.
             weights: unsafe { self.buffer(matrix.records) },
             shape: (matrix.rows, self.cols(phase)),
@@ -207,7 +207,7 @@ impl Arguments {
 #[device]
 pub unsafe fn attend<T: Cached, const QUANT: u32>(a: &Arguments, at: At, shared: Shared<F32x4>) {
     let layer = a.layers.at(at.layer as usize);
-    let args = attention::Args {
+    let args = attention::AttentionArgs {
         qkv: a.qkv.into(),
         weights: (a.buffer(layer.q_weight), a.buffer(layer.k_weight)),
         tables: (a.cos, a.sin),
@@ -225,7 +225,7 @@ pub unsafe fn attend<T: Cached, const QUANT: u32>(a: &Arguments, at: At, shared:
     while role.is_there() {
         // What the last role left in shared memory was read.
         sync::block();
-        attention::attend::<T>(args, role, attention::Memory::within(shared.cast()));
+        attention::attend::<T>(args, role, attention::StepMemory::within(shared.cast()));
         role.advance();
     }
 }

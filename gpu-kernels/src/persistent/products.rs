@@ -4,14 +4,14 @@ use super::{
     Number,
     arguments::Arguments,
     at::{At, Taken},
-    frame::{Product, UNITS},
+    frame::{PhaseProduct, UNITS},
 };
 use crate::{
     format::{self, decode::Decode},
     gemv::{
         ROWS, frame as product, int8, planes,
         quant_format::{self, NONE},
-        quantized::{self, Given},
+        quantized::{Invocation, QuantizedArgs},
     },
     load::{again, sync_role},
 };
@@ -25,22 +25,22 @@ struct Phase<'a, const QUANT: u32, const THREADS: u32> {
     role: Taken<THREADS>,
 }
 
-impl<const QUANT: u32, const THREADS: u32> Given for Phase<'_, QUANT, THREADS> {
+impl<const QUANT: u32, const THREADS: u32> Invocation for Phase<'_, QUANT, THREADS> {
     type Role = Taken<THREADS>;
     #[inline(always)]
     fn role(self) -> Self::Role {
         self.role
     }
     #[inline(always)]
-    unsafe fn args(self) -> quantized::Args {
+    unsafe fn args(self) -> QuantizedArgs {
         let a = self.a;
         // SAFETY: the phase is a product of a layer of the launch.
-        let (at, Product { weights, shape: (rows, cols), parts, block_units, epilogue, .. }) = unsafe {
+        let (at, PhaseProduct { weights, shape: (rows, cols), parts, block_units, epilogue, .. }) = unsafe {
             let at = At::kept(self.shared);
             (at, a.product::<QUANT>(at))
         };
         let x = if at.phase == 0 || at.phase == 3 { a.quantized_scaled } else { a.quantized_inner };
-        quantized::Args {
+        QuantizedArgs {
             weights,
             // SAFETY: blocks wrote it before a barrier of the grid.
             x: unsafe { Awaited::from_raw(x.ptr()).buffer() },
@@ -57,7 +57,7 @@ impl<const QUANT: u32, const THREADS: u32> Given for Phase<'_, QUANT, THREADS> {
         }
     }
     #[inline(always)]
-    unsafe fn again(self) -> quantized::Args {
+    unsafe fn again(self) -> QuantizedArgs {
         // SAFETY: the caller's promise.
         unsafe { Phase::<QUANT, THREADS> { a: &self.a.anew(), ..self }.args() }
     }
@@ -71,14 +71,19 @@ impl<const QUANT: u32, const THREADS: u32> Given for Phase<'_, QUANT, THREADS> {
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn products(args: &product::Args, layout: u32, rows: [usize; ROWS], shared: Shared<F32x4>) -> [[f32; 1]; ROWS] {
+unsafe fn products(
+    args: &product::GemvArgs,
+    layout: u32,
+    rows: [usize; ROWS],
+    shared: Shared<F32x4>,
+) -> [[f32; 1]; ROWS] {
     macro_rules! of {
         (() $($F:ident $part:tt $formats:tt)*) => { $(
             if again(layout) == Number::$F as u32 {
                 // Known anew, or what follows from it for each layout is worked out before it is asked which one it is.
                 let (cols, block_units) = (again(args.cols as u32) as usize, again(args.block_units));
                 let (args, record) =
-                    (product::Args { cols, block_units, ..*args }, format::$F::record(cols, block_units));
+                    (product::GemvArgs { cols, block_units, ..*args }, format::$F::record(cols, block_units));
                 return product::products::<format::$F, ROWS, 1, UNITS>(&args, &record, rows, 0, shared);
             }
         )* };
@@ -90,9 +95,9 @@ unsafe fn products(args: &product::Args, layout: u32, rows: [usize; ROWS], share
 
 /// What a phase's product of f32 takes, and the number of its weights' layout.
 #[inline(always)]
-unsafe fn args_of(a: &Arguments, shared: Shared<F32x4>) -> (product::Args, u32) {
+unsafe fn args_of(a: &Arguments, shared: Shared<F32x4>) -> (product::GemvArgs, u32) {
     // SAFETY: the phase is a product of a layer of the launch.
-    let (at, Product { weights, shape: (rows, cols), parts, block_units, layout, epilogue }) = unsafe {
+    let (at, PhaseProduct { weights, shape: (rows, cols), parts, block_units, layout, epilogue }) = unsafe {
         let at = At::kept(shared);
         (at, a.product::<NONE>(at))
     };
@@ -101,7 +106,7 @@ unsafe fn args_of(a: &Arguments, shared: Shared<F32x4>) -> (product::Args, u32) 
         2 => a.attended,
         _ => a.inner,
     };
-    let args = product::Args {
+    let args = product::GemvArgs {
         weights,
         x: x.into(),
         sums: a.sums.into(),
@@ -126,7 +131,7 @@ pub unsafe fn multiply(a: &Arguments, at: At, shared: Shared<F32x4>) {
     let role = a.roles::<NONE, { super::THREADS }>(at, shared);
     while role.is_there() {
         // Lanes of a row are the same for all layouts.
-        let lanes = |args: &product::Args| format::F32::record(args.cols, 0);
+        let lanes = |args: &product::GemvArgs| format::F32::record(args.cols, 0);
         let acc = {
             let (args, layout) = args_of(&a.anew(), shared);
             products(&args, layout, product::rows_of_role(&args, &lanes(&args), role), shared)
@@ -155,7 +160,7 @@ macro_rules! lanes_of {
 
 /// What a lane has of its rows, of weights of the layout with a number, times bytes of eight bits.
 #[device]
-unsafe fn lanes_i8(layout: u32, given: impl Given) -> ([f32; int8::ROWS], u32) {
+unsafe fn lanes_i8(layout: u32, given: impl Invocation) -> ([f32; int8::ROWS], u32) {
     crate::formats! { quantized lanes_of (I8 1 (layout given)) }
     // There is no such layout.
     ([0.0; int8::ROWS], 0)
@@ -163,7 +168,7 @@ unsafe fn lanes_i8(layout: u32, given: impl Given) -> ([f32; int8::ROWS], u32) {
 
 /// As [`lanes_i8`], times two bytes.
 #[device]
-unsafe fn lanes_i16(layout: u32, given: impl Given) -> ([f32; int8::ROWS], u32) {
+unsafe fn lanes_i16(layout: u32, given: impl Invocation) -> ([f32; int8::ROWS], u32) {
     crate::formats! { quantized lanes_of (I16 2 (layout given)) }
     // There is no such layout.
     ([0.0; int8::ROWS], 0)

@@ -8,12 +8,12 @@ pub const BINS: usize = 256;
 
 /// Sums of 64 bits as two words each: shared memory adds words at once, and larger numbers by trying again until nobody was faster.
 #[derive(Clone, Copy)]
-pub struct Wide {
+pub struct WideSums {
     pub low: Shared<u32>,
     pub high: Shared<u32>,
 }
 
-impl Wide {
+impl WideSums {
     /// Makes sum `i` zero, or another number.
     #[inline(always)]
     pub unsafe fn set(self, i: usize, v: u64) {
@@ -48,9 +48,9 @@ impl Wide {
 
 /// Shared memory of [`reach`].
 #[derive(Clone, Copy)]
-pub struct Memory {
+pub struct ReachMemory {
     /// [`BINS`] sums.
-    pub bins: Wide,
+    pub bins: WideSums,
     /// Two numbers.
     pub found: Shared<u64>,
 }
@@ -68,7 +68,7 @@ pub trait Keys {
 #[device]
 pub unsafe fn reach(
     keys: &impl Keys,
-    m: Memory,
+    m: ReachMemory,
     bits: u32,
     (target, mut above): (u64, u64),
     weigh: impl Fn(u32) -> u64,

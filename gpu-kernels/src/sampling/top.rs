@@ -48,7 +48,7 @@ mod frame {
     use super::super::{
         NONE,
         definition::key,
-        digits::{BINS, Keys, Memory, Wide, reach},
+        digits::{BINS, Keys, ReachMemory, WideSums, reach},
     };
     use super::*;
     use warpsmith_device::{argmax::Best, static_for};
@@ -57,12 +57,12 @@ mod frame {
 
     /// A column's logits as keys.
     #[derive(Clone, Copy)]
-    struct Logits {
+    struct LogitKeys {
         x: In<f32>,
         n: usize,
     }
 
-    impl Logits {
+    impl LogitKeys {
         /// The key of token `i`; 0 for NaN.
         #[inline(always)]
         unsafe fn key(&self, i: usize) -> u32 {
@@ -71,7 +71,7 @@ mod frame {
         }
     }
 
-    impl Keys for Logits {
+    impl Keys for LogitKeys {
         #[inline(always)]
         unsafe fn each(&self, mut f: impl FnMut(u32)) {
             let mut i = thread::idx_x() as usize;
@@ -97,7 +97,7 @@ mod frame {
     ///
     /// All threads of the block make this call.
     #[device]
-    unsafe fn best_of_all(l: &Logits, scratch: Shared<Best>) -> Best {
+    unsafe fn best_of_all(l: &LogitKeys, scratch: Shared<Best>) -> Best {
         let thread = thread::idx_x() as usize;
         // The same in every thread of the block.
         let vectors = if l.x.ptr().addr() % align_of::<F32x4>() == 0 { l.n / 4 } else { 0 };
@@ -158,11 +158,11 @@ mod frame {
         let scratch = shared_array!(TOP_BEST: [Best; 32]);
         let (keys, found) = (shared_array!(TOP_KEYS: [u32; MOST]), shared_array!(TOP_TOKENS: [u32; MOST]));
         let (scan, found_at) = (shared_array!(TOP_SUMS: [u64; 32]), shared_array!(TOP_FOUND: [u64; 2]));
-        let bins = Wide { low: shared_array!(TOP_LOW: [u32; BINS]), high: shared_array!(TOP_HIGH: [u32; BINS]) };
-        let m = Memory { bins, found: found_at };
+        let bins = WideSums { low: shared_array!(TOP_LOW: [u32; BINS]), high: shared_array!(TOP_HIGH: [u32; BINS]) };
+        let m = ReachMemory { bins, found: found_at };
         let (thread, column) = (thread::idx_x() as usize, block::idx_x() as usize);
         let x = logits.from(column * stride as usize);
-        let l = Logits { x, n: n as usize };
+        let l = LogitKeys { x, n: n as usize };
         let largest = best_of_all(&l, scratch).value;
         let (mut sum, mut there) = (0u64, 0u64);
         let mut i = thread;

@@ -18,7 +18,7 @@
 
 use crate::attention::capped::THREADS;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use crate::attention::capped::{Args, SCRATCH, attend};
+use crate::attention::capped::{CappedArgs, SCRATCH, attend};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::layer::SINKS;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -50,7 +50,7 @@ macro_rules! kernels {
             layer: Layer,
         ) {
             let (uncapped, sinks) = (cap == 0.0, if layer.has(SINKS) { Some(sinks) } else { None });
-            let args = Args { qkv: q, columns, y, stride, y_stride, scale, cap, uncapped, sinks, layer };
+            let args = CappedArgs { qkv: q, columns, y, stride, y_stride, scale, cap, uncapped, sinks, layer };
             attend::<f16, $T>(args, scratch());
         }
 

@@ -2,7 +2,7 @@
 
 use super::CheckpointError;
 use super::json::Object;
-use super::keys::Keys;
+use super::keys::KeyWriter;
 use super::{delta, experts, rope};
 use crate::gguf::GgufWriter;
 use crate::model::{Architecture, Presence};
@@ -65,7 +65,7 @@ pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Number
         return Err(CheckpointError::ModelType { model_type: model_type.to_owned(), supported: names.join(", ") });
     };
     writer.key("general.architecture", architecture.name());
-    let mut keys = Keys { architecture, writer };
+    let mut keys = KeyWriter { architecture, writer };
     let (layers, hidden, heads) = sizes(config, &mut keys)?;
     keys.set("attention.head_count_kv", config.count("num_key_value_heads")?.unwrap_or(heads));
     let head_dim = match (config.count("head_dim")?.or(usual_dim), heads) {
@@ -102,7 +102,7 @@ pub(super) fn keys(config: Object<'_>, writer: &mut GgufWriter) -> Result<Number
 }
 
 /// Writes the sizes that all families have; the numbers of layers and heads, and the width between them.
-fn sizes(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(u32, u32, u32), CheckpointError> {
+fn sizes(config: Object<'_>, keys: &mut KeyWriter<'_>) -> Result<(u32, u32, u32), CheckpointError> {
     let gpt2 = keys.architecture == Architecture::Gpt2;
     let size = |usual: &'static str, of_gpt2: &'static str| config.require_count(if gpt2 { of_gpt2 } else { usual });
     let layers = size("num_hidden_layers", "n_layer")?;
@@ -132,7 +132,7 @@ fn sizes(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(u32, u32, u32), Che
 }
 
 /// What norms add, and what logits and queries are scaled and clamped with in families of layer norms.
-fn norms(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(), CheckpointError> {
+fn norms(config: Object<'_>, keys: &mut KeyWriter<'_>) -> Result<(), CheckpointError> {
     let architecture = keys.architecture;
     let key = match architecture {
         Architecture::StarCoder2 => "norm_epsilon",
@@ -188,7 +188,7 @@ fn activation(config: Object<'_>, architecture: Architecture) -> Result<(), Chec
 }
 
 /// Windows: how wide, and in which layers.
-fn window(config: Object<'_>, keys: &mut Keys<'_>, layers: u32) -> Result<(), CheckpointError> {
+fn window(config: Object<'_>, keys: &mut KeyWriter<'_>, layers: u32) -> Result<(), CheckpointError> {
     let architecture = keys.architecture;
     let mut window = config.count("sliding_window")?.filter(|&n| n > 0);
     match config.flag("use_sliding_window")? {
@@ -287,7 +287,7 @@ fn unrotated(config: Object<'_>, architecture: Architecture, layers: u32) -> Res
 /// How scores and logits are scaled and capped.
 fn scores(
     config: Object<'_>,
-    keys: &mut Keys<'_>,
+    keys: &mut KeyWriter<'_>,
     (layers, hidden, heads, head_dim): (u32, u32, u32, u32),
 ) -> Result<(), CheckpointError> {
     let architecture = keys.architecture;

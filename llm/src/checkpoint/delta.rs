@@ -2,10 +2,10 @@
 
 use super::CheckpointError;
 use super::json::Object;
-use super::keys::Keys;
+use super::keys::KeyWriter;
 
 /// Writes them, if the family has any.
-pub(super) fn keys(config: Object<'_>, keys: &mut Keys<'_>, layers: u32) -> Result<(), CheckpointError> {
+pub(super) fn keys(config: Object<'_>, keys: &mut KeyWriter<'_>, layers: u32) -> Result<(), CheckpointError> {
     if keys.architecture.delta_nets().is_none() {
         return Ok(());
     }

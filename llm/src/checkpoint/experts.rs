@@ -2,10 +2,10 @@
 
 use super::CheckpointError;
 use super::json::Object;
-use super::keys::Keys;
+use super::keys::KeyWriter;
 
 /// Writes them, if the model has experts; how many a layer then has.
-pub(super) fn keys(config: Object<'_>, keys: &mut Keys<'_>) -> Result<Option<usize>, CheckpointError> {
+pub(super) fn keys(config: Object<'_>, keys: &mut KeyWriter<'_>) -> Result<Option<usize>, CheckpointError> {
     let model_type = config.text("model_type")?;
     let count = match model_type {
         Some("qwen2_moe" | "qwen3_moe" | "qwen3_next") => config.require_count("num_experts")?,
@@ -29,7 +29,7 @@ pub(super) fn keys(config: Object<'_>, keys: &mut Keys<'_>) -> Result<Option<usi
 }
 
 /// Those of Qwen's families, in all layers.
-fn qwen(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(), CheckpointError> {
+fn qwen(config: Object<'_>, keys: &mut KeyWriter<'_>) -> Result<(), CheckpointError> {
     keys.set("expert_feed_forward_length", config.require_count("moe_intermediate_size")?);
     if matches!(config.text("model_type")?, Some("qwen2_moe" | "qwen3_next")) {
         keys.set("expert_shared_feed_forward_length", config.require_count("shared_expert_intermediate_size")?);
@@ -45,7 +45,7 @@ fn qwen(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(), CheckpointError> 
 }
 
 /// Those that are chosen by sigmoids and corrections, of groups, behind layers without any (DeepSeek-AI, arXiv 2412.19437).
-fn fine_grained(config: Object<'_>, keys: &mut Keys<'_>) -> Result<(), CheckpointError> {
+fn fine_grained(config: Object<'_>, keys: &mut KeyWriter<'_>) -> Result<(), CheckpointError> {
     for (key, expected) in [("scoring_func", "sigmoid"), ("topk_method", "noaux_tc")] {
         if let Some(other) = config.text(key)?.filter(|other| *other != expected) {
             return Err(config.wrong(key, format!("is {other:?}; of this family {expected:?} is implemented")));

@@ -7,12 +7,12 @@ use crate::model::Architecture;
 pub(super) const FILE: &str = "config.json";
 
 /// Keys as they are written: behind the architecture's name and a point.
-pub(super) struct Keys<'a> {
+pub(super) struct KeyWriter<'a> {
     pub architecture: Architecture,
     pub writer: &'a mut GgufWriter,
 }
 
-impl Keys<'_> {
+impl KeyWriter<'_> {
     pub fn set(&mut self, key: &str, value: impl Into<OwnedValue>) {
         self.writer.key(format!("{}.{key}", self.architecture.name()), value);
     }

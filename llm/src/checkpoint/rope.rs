@@ -5,7 +5,7 @@
 
 use super::CheckpointError;
 use super::json::Object;
-use super::keys::{FILE, Keys};
+use super::keys::{FILE, KeyWriter};
 use crate::model::Architecture;
 
 /// What a family has where its file does not say it.
@@ -41,7 +41,7 @@ fn usual_share(architecture: Architecture) -> Option<f64> {
 /// Writes the keys; returns what is a tensor in GGUF files.
 pub(super) fn keys(
     config: Object<'_>,
-    keys: &mut Keys<'_>,
+    keys: &mut KeyWriter<'_>,
     head_dim: u32,
 ) -> Result<Vec<(&'static str, Vec<f32>)>, CheckpointError> {
     let architecture = keys.architecture;
@@ -118,7 +118,7 @@ fn rotated(
 fn scaled(
     config: Object<'_>,
     scaling: Object<'_>,
-    keys: &mut Keys<'_>,
+    keys: &mut KeyWriter<'_>,
     (dims, base): (u32, f64),
 ) -> Result<Vec<(&'static str, Vec<f32>)>, CheckpointError> {
     let kind = match scaling.text("rope_type")? {
@@ -165,7 +165,7 @@ fn scaled(
 /// angles of whole pairs alone; where a file has them as they come, angles have divisors.
 fn yarn(
     scaling: Object<'_>,
-    keys: &mut Keys<'_>,
+    keys: &mut KeyWriter<'_>,
     (dims, base): (u32, f64),
     (factor, original): (f64, u32),
 ) -> Result<Vec<(&'static str, Vec<f32>)>, CheckpointError> {
@@ -232,7 +232,7 @@ fn llama3(dims: u32, base: f64, [factor, low, high, original]: [f64; 4]) -> Vec<
 fn longrope(
     config: Object<'_>,
     scaling: Object<'_>,
-    keys: &mut Keys<'_>,
+    keys: &mut KeyWriter<'_>,
     original: u32,
 ) -> Result<Vec<(&'static str, Vec<f32>)>, CheckpointError> {
     for key in ["short_mscale", "long_mscale"] {

@@ -10,7 +10,7 @@ use super::input::Input;
 use super::residual::Onto;
 use super::routes::ExpertBuffers;
 use super::stack::{Projection, Stack};
-use super::step::{Step, behind};
+use super::step::{DecodeStep, behind};
 use super::together::StepLauncher;
 use super::weights::LayerWeights;
 use super::workspace::{Workspace, stride};
@@ -22,7 +22,7 @@ use warpsmith_runtime::Error;
 /// Columns that an expert has on average from which on they are put side by side: a tile costs as much as six or seven columns one by one.
 const GROUPED: usize = 12;
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// The mixture of experts of layer `index`, onto the residual stream.
     pub(super) fn mixture<L: StepLauncher>(
         &mut self,

@@ -3,7 +3,7 @@
 use super::input::{Input, pending};
 use super::routes::Chosen;
 use super::stack::{Projection, Stack};
-use super::step::Step;
+use super::step::DecodeStep;
 use super::weights::LayerWeights;
 use super::workspace::{Workspace, stride};
 use gpu_kernels::elementwise::{Geglu, Glu, Swiglu, SwigluClamped};
@@ -34,7 +34,7 @@ impl<'a> FeedForward<'a> {
     }
 }
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// Gate, up and what comes of them: one launch where gate and up have one format, or where there are no gates. `experts`: of the layer of that number the experts of
     /// each column, which may be grouped. In which format, if any, there is then what it read.
     pub(super) fn feed_forward<L: Launcher<Error = Error>>(

@@ -10,16 +10,16 @@ use warpsmith_device::DeviceAddress;
 use warpsmith_runtime::{Buffer, Device, Error, Stream};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct CacheShape {
     pub layers: usize,
     pub kv_heads: usize,
     pub capacity: usize,
     pub head_dim: usize,
 }
 
-impl Shape {
-    pub fn new(c: &Config, capacity: usize) -> Shape {
-        Shape { layers: c.layers - c.recurrent_layers(), kv_heads: c.kv_heads, capacity, head_dim: c.head_dim }
+impl CacheShape {
+    pub fn new(c: &Config, capacity: usize) -> CacheShape {
+        CacheShape { layers: c.layers - c.recurrent_layers(), kv_heads: c.kv_heads, capacity, head_dim: c.head_dim }
     }
 
     /// Heads of all layers.
@@ -47,17 +47,17 @@ impl Shape {
 }
 
 /// A buffer of rows, `[layer][kv_head][capacity]`, of `row` bytes each.
-struct Rows {
+struct CachePlane {
     bytes: Buffer<u8>,
     row: usize,
     heads: usize,
     capacity: usize,
 }
 
-impl Rows {
-    fn new(device: &Device, shape: Shape, row: usize) -> Result<Rows, Error> {
+impl CachePlane {
+    fn new(device: &Device, shape: CacheShape, row: usize) -> Result<CachePlane, Error> {
         let heads = shape.heads();
-        Ok(Rows { bytes: device.alloc(heads * shape.capacity * row)?, row, heads, capacity: shape.capacity })
+        Ok(CachePlane { bytes: device.alloc(heads * shape.capacity * row)?, row, heads, capacity: shape.capacity })
     }
 
     /// Where the first `length` positions of a head lie.
@@ -66,7 +66,7 @@ impl Rows {
         start..start + length * self.row
     }
 
-    fn copy_from(&mut self, from: &Rows, length: usize, stream: &Stream) -> Result<(), Error> {
+    fn copy_from(&mut self, from: &CachePlane, length: usize, stream: &Stream) -> Result<(), Error> {
         for head in 0..self.heads {
             let place = self.place(head, length);
             stream.copy(&from.bytes[from.place(head, length)], &mut self.bytes[place])?;
@@ -97,15 +97,15 @@ impl Rows {
 
 /// The cache of one sequence: keys, values, and the scales of both where there are any.
 pub(super) struct KvCache {
-    pub shape: Shape,
+    pub shape: CacheShape,
     /// Keys, values, scales of keys, scales of values.
-    planes: Vec<Rows>,
+    planes: Vec<CachePlane>,
 }
 
 impl KvCache {
-    pub fn new(device: &Device, shape: Shape, kind: KvType) -> Result<KvCache, Error> {
+    pub fn new(device: &Device, shape: CacheShape, kind: KvType) -> Result<KvCache, Error> {
         let rows = shape.row_bytes(kind).into_iter();
-        let planes = rows.map(|row| Rows::new(device, shape, row)).collect::<Result<_, _>>()?;
+        let planes = rows.map(|row| CachePlane::new(device, shape, row)).collect::<Result<_, _>>()?;
         Ok(KvCache { shape, planes })
     }
 
@@ -148,7 +148,7 @@ impl Planes {
         let (share, ranks) = (model.share(), model.ranks());
         // Of other processes' heads nothing is here.
         let all = if ranks == 1 { share.kv_heads } else { model.config().kv_heads };
-        Planes { layers: Shape::new(share, 1).layers, heads: (all, share.kv_heads), ranks }
+        Planes { layers: CacheShape::new(share, 1).layers, heads: (all, share.kv_heads), ranks }
     }
 
     /// The heads of a plane in memory, one behind the other, as `[layer][head]` of the model: where the devices' are of these.

@@ -16,9 +16,9 @@ use warpsmith_runtime::{Device, Error, MemoryInfo, Stream};
 /// cache and a [`Decoder`](super::Decoder) its buffers. Identity is that of the object: two loads of one file are two
 /// models, and nothing anywhere is looked up by name, shape or address.
 #[derive(Clone)]
-pub struct Model(Arc<Inner>);
+pub struct Model(Arc<ModelInner>);
 
-struct Inner {
+struct ModelInner {
     file: ModelFile,
     lead: Rank,
     /// The other devices.
@@ -154,7 +154,7 @@ impl Model {
         agree_on_file(&rank, &device.stream()?, file, split)?;
         let lead = Self::upload(device, share, (bytes, true), progress)?;
         let processes = Processes { split, rank: (number, ranks), member: Mutex::new(Some(Box::new(rank))) };
-        Ok(Model(Arc::new(Inner { file: file.clone(), lead, others: Vec::new(), processes: Some(processes) })))
+        Ok(Model(Arc::new(ModelInner { file: file.clone(), lead, others: Vec::new(), processes: Some(processes) })))
     }
 
     /// Memory for all weights, and nothing in it: for a file whose weights do not matter, as when launches of steps are looked at.
@@ -188,7 +188,7 @@ impl Model {
         }
         let mut all = all.into_iter();
         let Some(lead) = all.next() else { return Err(DecodeError::Devices { ordinals }) };
-        Ok(Model(Arc::new(Inner { file: file.clone(), lead, others: all.collect(), processes: None })))
+        Ok(Model(Arc::new(ModelInner { file: file.clone(), lead, others: all.collect(), processes: None })))
     }
 
     fn upload(

@@ -2,7 +2,7 @@
 //! launch each, whose results products read as they are, or as the codes that it also writes. That is two launches a layer more than with RMS
 //! norms; where attention and feed-forward part read one norm, one, and one for its codes, which attention's took the place of.
 
-use super::step::Step;
+use super::step::DecodeStep;
 use super::weights::Norm;
 use super::workspace::{Holder, Workspace};
 use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
@@ -11,7 +11,7 @@ use gpu_kernels::norm::RmsNorm;
 use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::Error;
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// The layer norm of the residual stream, as what the next products read; of which the first wants codes of that format, or none.
     pub(super) fn layer_norm<L: Launcher<Error = Error>>(
         &mut self,

@@ -3,7 +3,7 @@
 
 use super::input::Input;
 use super::residual::{Onto, add_up};
-use super::step::{Step, behind};
+use super::step::{DecodeStep, behind};
 use super::together::{Shares, StepLauncher};
 use super::weights::LayerWeights;
 use super::workspace::{Holder, Workspace, stride};
@@ -21,7 +21,7 @@ fn onto_first<'a>(
     if shares.is_none_or(Shares::is_first) { product.add(residual, stride as u32) } else { product }
 }
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// The output of attention onto the residual stream, and the norm before the feed-forward part.
     pub(super) fn attention_output<L: StepLauncher>(&mut self, on: &mut L, layer: &LayerWeights) -> Result<(), Error> {
         let (columns, choice, shares) = (self.shape.columns as u32, self.choice, self.shares);

@@ -1,6 +1,6 @@
 //! The caches of one sequence on the devices of its model, each with the key heads that its device has.
 
-use super::kv::{KvCache, Planes, Shape};
+use super::kv::{CacheShape, KvCache, Planes};
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::state::Column;
 
@@ -12,7 +12,7 @@ pub(super) struct OwnCache {
 
 impl OwnCache {
     pub fn new(model: &Model, capacity: usize, kind: KvType) -> Result<OwnCache, DecodeError> {
-        let shape = Shape::new(model.share(), capacity);
+        let shape = CacheShape::new(model.share(), capacity);
         let mut caches = model.devices().map(|device| KvCache::new(device, shape, kind));
         let lead = caches.next().unwrap_or_else(|| KvCache::new(model.device(), shape, kind))?;
         Ok(OwnCache { lead, others: caches.collect::<Result<_, _>>()? })

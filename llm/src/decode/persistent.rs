@@ -4,7 +4,7 @@ use super::KvType;
 use super::input::{Choice, Held, Input};
 use super::shape::{Shape, layer_of};
 use super::stack::Stack;
-use super::step::{Step, head_norms, norm_flags};
+use super::step::{DecodeStep, head_norms, norm_flags};
 use super::weights::{LayerWeights, Weights, padded};
 use super::workspace::Workspace;
 use super::{DecodeError, Model};
@@ -28,7 +28,7 @@ fn kind(c: &Config, layer: usize) -> Kind {
 
 /// Layers that follow one another and take one launch.
 #[derive(Debug)]
-struct Run {
+struct LayerRun {
     layers: Range<usize>,
     instance: Instance,
     kind: Kind,
@@ -104,7 +104,7 @@ impl std::error::Error for NotPersistent {}
 /// Which layers are done in one launch.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    runs: Vec<Run>,
+    runs: Vec<LayerRun>,
     /// An element for each layer of the model.
     weights: Option<Buffer<persistent::LayerWeights>>,
     /// The first layer that is not, and why.
@@ -137,7 +137,7 @@ impl Plan {
                     // As many as the device holds at once, and no more than have work.
                     let resident = model.device().resident_blocks(instance.meta(), 0)?;
                     let blocks = u32::try_from(resident).unwrap_or(u32::MAX).min(instance.widest(&heads, &sizes(c)));
-                    plan.runs.push(Run { layers: index..index + 1, instance, kind: kind(c, index), blocks });
+                    plan.runs.push(LayerRun { layers: index..index + 1, instance, kind: kind(c, index), blocks });
                 }
             }
         }
@@ -168,7 +168,7 @@ impl Plan {
     }
 
     /// The launch that begins at a layer, if a step of this shape takes one.
-    fn at(&self, shape: Shape, layer: usize) -> Option<(&Run, &DeviceSlice<persistent::LayerWeights>)> {
+    fn at(&self, shape: Shape, layer: usize) -> Option<(&LayerRun, &DeviceSlice<persistent::LayerWeights>)> {
         let fits = shape.columns == 1 && !shape.shared && !shape.pages && shape.kv == KvType::F16;
         let run = self.runs.iter().find(|r| r.layers.contains(&layer)).filter(|_| fits)?;
         Some((run, self.weights.as_deref()?))
@@ -263,12 +263,12 @@ fn parts<'a>(
     }
 }
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// Layers from `first` on in one launch, at most so many; how many those are. With 0 they take several launches each, and
     /// nothing was launched.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     pub(super) unsafe fn persistent<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,

@@ -55,7 +55,7 @@ impl Sampling {
 
 /// What a sequence keeps on the device for the choice of its tokens.
 #[derive(Default)]
-pub(super) struct Choice {
+pub(super) struct Sampler {
     pub sampling: Sampling,
     /// The bitset of tokens that the sequence has.
     seen: Option<Buffer<u32>>,
@@ -64,10 +64,10 @@ pub(super) struct Choice {
     allowed: Option<Buffer<u32>>,
 }
 
-impl Choice {
-    pub fn new(model: &Model, sampling: Sampling) -> Result<Choice, DecodeError> {
+impl Sampler {
+    pub fn new(model: &Model, sampling: Sampling) -> Result<Sampler, DecodeError> {
         sampling.check()?;
-        let mut choice = Choice { sampling, ..Choice::default() };
+        let mut choice = Sampler { sampling, ..Sampler::default() };
         choice.prepare(model)?;
         Ok(choice)
     }
@@ -235,7 +235,7 @@ impl Samplers {
         }
     }
 
-    /// Where what a column has seen goes, for [`Choice::parameters_apart`].
+    /// Where what a column has seen goes, for [`Sampler::parameters_apart`].
     pub fn seen(&mut self, place: usize) -> Seen<'_> {
         Seen { all: &mut self.seen, place, places: self.host.len() }
     }

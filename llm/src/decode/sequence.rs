@@ -1,10 +1,10 @@
 //! A sequence: the tokens that were fed, and their keys and values on the device.
 
 use super::delta::{States, StatesShape};
-use super::kv::{Shape, Snapshot};
+use super::kv::{CacheShape, Snapshot};
 use super::own::OwnCache;
 use super::pool::{Paged, Pool, Recipe};
-use super::sampling::{Choice, Parameters, Sampling, Seen};
+use super::sampling::{Parameters, Sampler, Sampling, Seen};
 use super::{DecodeError, KvType, Model};
 use gpu_kernels::delta::Run;
 use gpu_kernels::state::Column;
@@ -33,7 +33,7 @@ pub struct Sequence {
     states: Option<States>,
     kind: KvType,
     tokens: Vec<u32>,
-    choice: Choice,
+    choice: Sampler,
 }
 
 /// Where keys and values are.
@@ -63,7 +63,7 @@ impl Sequence {
         check_capacity(capacity, c.context)?;
         check_memory(model, capacity, options.kv)?;
         Ok(Sequence {
-            choice: Choice::new(model, options.sampling)?,
+            choice: Sampler::new(model, options.sampling)?,
             cache: Cache::Own(OwnCache::new(model, capacity, options.kv)?),
             states: States::new(model)?,
             kind: options.kv,
@@ -85,7 +85,7 @@ impl Sequence {
         let capacity = options.capacity.unwrap_or(most);
         check_capacity(capacity, most)?;
         Ok(Sequence {
-            choice: Choice::new(model, options.sampling)?,
+            choice: Sampler::new(model, options.sampling)?,
             states: states_beside_pages(model)?,
             cache: Cache::Paged(Paged::new(pool, capacity)?),
             kind: kv,
@@ -108,7 +108,7 @@ impl Sequence {
             }
         };
         let states = self.states.as_ref().map(|states| states.copy(&self.model)).transpose()?.flatten();
-        let choice = Choice::new(&self.model, self.choice.sampling)?;
+        let choice = Sampler::new(&self.model, self.choice.sampling)?;
         Ok(Sequence { model: self.model.clone(), cache, states, kind: self.kind, tokens: self.tokens.clone(), choice })
     }
 
@@ -122,7 +122,7 @@ impl Sequence {
 
     /// Device memory that a cache of `capacity` positions takes, of several devices on each; `None` if no address can hold it.
     pub fn device_bytes(model: &Model, capacity: usize, kv: KvType) -> Option<u64> {
-        Shape::new(model.share(), capacity).bytes(kv)?.checked_add(Self::state_bytes(model))
+        CacheShape::new(model.share(), capacity).bytes(kv)?.checked_add(Self::state_bytes(model))
     }
 
     /// Of these, what the states of its layers take that are [delta nets](crate::model::DeltaNets), whatever the capacity, of several

@@ -1,12 +1,12 @@
 //! How a step begins where another process has the layers before: with its residual stream in place of embeddings.
 
 use super::residual::Onto;
-use super::step::Step;
+use super::step::DecodeStep;
 use super::together::{Stage, StepLauncher};
 use super::workspace::{Holder, Workspace};
 use warpsmith_runtime::Error;
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// The residual stream as the stage before has left it, and the norm before the first layer of this one.
     pub(super) fn take_over<L: StepLauncher>(&mut self, on: &mut L, stage: Stage<'_>) -> Result<(), Error> {
         let weights = self.weights;

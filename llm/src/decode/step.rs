@@ -75,7 +75,7 @@ pub(super) fn behind(weights: &Weights, index: usize, choice: Choice, shape: Sha
 /// Columns and samplers in device memory lead to caches and bitsets of sequences that nothing else uses until what was
 /// launched has ended: for each launch of a step, eager or by its graph, whoever staged them sees to that. Weights, tables and
 /// norms, which programmatic launches read before they wait, were uploaded, and waited for, before the first step.
-pub(super) struct Step<'a> {
+pub(super) struct DecodeStep<'a> {
     pub config: &'a Config,
     pub weights: &'a Weights,
     pub tables: &'a RopeTables,
@@ -94,11 +94,11 @@ pub(super) struct Step<'a> {
     pub parts: u32,
 }
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// All launches of a step, in order.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     pub unsafe fn run<L: StepLauncher>(&mut self, on: &mut L) -> Result<(), Error> {
         let mut layer = Some(0);
         while let Some(next) = layer {
@@ -112,7 +112,7 @@ impl Step<'_> {
     /// behind the last. The layer that follows, if there is one.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     unsafe fn advance<L: StepLauncher>(&mut self, on: &mut L, index: usize) -> Result<Option<usize>, Error> {
         if index == 0 {
             match self.stage.filter(|stage| !stage.is_first()) {
@@ -186,7 +186,7 @@ impl Step<'_> {
     /// One layer: reads and writes the residual stream `x`.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     pub unsafe fn layer<L: StepLauncher>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         unsafe { self.layers(on, index, 1) }.map(|_| ())
@@ -196,7 +196,7 @@ impl Step<'_> {
     /// were done.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     unsafe fn layers<L: StepLauncher>(&mut self, on: &mut L, first: usize, most: usize) -> Result<usize, Error> {
         // SAFETY: the caller's promise.
         let done = unsafe { self.persistent(on, first, most) }?;
@@ -210,7 +210,7 @@ impl Step<'_> {
     /// One layer in five launches, or more.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     unsafe fn layer_in_launches<L: StepLauncher>(&mut self, on: &mut L, index: usize) -> Result<(), Error> {
         let weights = self.weights;
         let Some(layer) = weights.layers.get(index) else { return Ok(()) };
@@ -256,7 +256,7 @@ impl Step<'_> {
     /// Norm and rotation of queries and keys, the store of keys and values, attention to all that are stored, and the gates of what that gives.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     unsafe fn attend<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
@@ -269,7 +269,7 @@ impl Step<'_> {
     }
 
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     unsafe fn attend_ungated<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
@@ -350,7 +350,7 @@ impl Step<'_> {
     /// Attention of the columns that are in tiles, for which [`attend`](Self::attend) writes NaN.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     unsafe fn attend_in_tiles<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,
@@ -377,7 +377,7 @@ impl Step<'_> {
     /// The logits of the columns that get any, and their tokens.
     ///
     /// # Safety
-    /// That of [`Step`].
+    /// That of [`DecodeStep`].
     pub unsafe fn head<L: StepLauncher>(&mut self, on: &mut L) -> Result<(), Error> {
         let (taken, sampled) = (self.shape.taken(), self.shape.sampled());
         let (n, eps, parts, choice) = (taken.len() as u32, self.config.eps, self.parts, self.choice);
@@ -413,7 +413,7 @@ impl Step<'_> {
         self.shares.map_or(Ok(()), |shares| shares.tell(on, &mut next[..sampled.len()]))
     }
 
-    /// The residual stream of the first column, after [`Step::embed`] or [`Step::layer`].
+    /// The residual stream of the first column, after [`DecodeStep::embed`] or [`DecodeStep::layer`].
     pub fn residual(&self) -> &DeviceSlice<f32> {
         &self.buffers.x[..self.config.hidden]
     }
@@ -423,8 +423,8 @@ impl Step<'_> {
 /// comes with the place of its step.
 ///
 /// # Safety
-/// That of [`Step`].
-pub(super) unsafe fn run_together<L: StepLauncher>(steps: &mut [(Step<'_>, L)]) -> Result<(), (usize, Error)> {
+/// That of [`DecodeStep`].
+pub(super) unsafe fn run_together<L: StepLauncher>(steps: &mut [(DecodeStep<'_>, L)]) -> Result<(), (usize, Error)> {
     let mut layer = Some(0);
     while let Some(index) = layer {
         for (rank, (step, on)) in steps.iter_mut().enumerate() {

@@ -17,9 +17,9 @@ use std::sync::Arc;
 ///
 /// Opening reads every weight once, to refuse scales that are not finite. Cloning is cheap.
 #[derive(Clone)]
-pub struct ModelFile(Arc<Inner>);
+pub struct ModelFile(Arc<ModelFileInner>);
 
-struct Inner {
+struct ModelFileInner {
     gguf: Arc<Gguf>,
     config: Config,
     embedding: Matrix,
@@ -82,7 +82,7 @@ impl ModelFile {
         find.refuse_unknown()?;
         let (scales, head) = (find.into_scales(), 0..vocab);
         let gguf = Arc::new(gguf);
-        Ok(ModelFile(Arc::new(Inner {
+        Ok(ModelFile(Arc::new(ModelFileInner {
             config,
             embedding,
             output,
@@ -124,7 +124,7 @@ impl ModelFile {
         let vectors = find.vectors_of_the_whole()?;
         let layers = (0..config.layers).map(|layer| LayerTensors::find(&find, layer)).collect::<Result<_, _>>()?;
         let (gguf, scales, head) = (Arc::new(gguf), HashMap::new(), 0..vocab);
-        Ok(ModelFile(Arc::new(Inner {
+        Ok(ModelFile(Arc::new(ModelFileInner {
             embedding,
             output,
             vectors,
@@ -146,9 +146,9 @@ impl ModelFile {
         (embedding, output): (Matrix, Option<Matrix>),
         head: Range<usize>,
     ) -> ModelFile {
-        let Inner { gguf, vectors, rope_freqs, scales, random, .. } = &*self.0;
+        let ModelFileInner { gguf, vectors, rope_freqs, scales, random, .. } = &*self.0;
         let head_bias = self.output_bias().and_then(|all| all.get(head.clone())).map(<[f32]>::to_vec);
-        ModelFile(Arc::new(Inner {
+        ModelFile(Arc::new(ModelFileInner {
             gguf: gguf.clone(),
             config,
             embedding,

@@ -6,7 +6,7 @@ use super::{Architecture, Config, DeltaNets, Matrix, ModelError};
 use gpu_kernels::delta::KERNEL;
 
 /// What a layer holds in one field: a matrix, a vector, or a vector that only some architectures have.
-trait Held {
+trait LayerField {
     fn matrix(&self) -> Option<&Matrix> {
         None
     }
@@ -15,25 +15,25 @@ trait Held {
     }
 }
 
-impl Held for Matrix {
+impl LayerField for Matrix {
     fn matrix(&self) -> Option<&Matrix> {
         Some(self)
     }
 }
 
-impl Held for Option<Matrix> {
+impl LayerField for Option<Matrix> {
     fn matrix(&self) -> Option<&Matrix> {
         self.as_ref()
     }
 }
 
-impl Held for Vec<f32> {
+impl LayerField for Vec<f32> {
     fn vector(&self) -> Option<&[f32]> {
         Some(self)
     }
 }
 
-impl Held for Option<Vec<f32>> {
+impl LayerField for Option<Vec<f32>> {
     fn vector(&self) -> Option<&[f32]> {
         self.as_deref()
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::{Item, Unit};
+use super::{Declaration, Unit};
 use crate::ast::{Function, Param, Type};
 
 /// What the linker made of prototypes that differ.
@@ -72,7 +72,7 @@ impl<'a> Unit<'a> {
     }
 
     /// The head of a function by another name, without its linking directive.
-    pub(super) fn head(&self, item: &Item<'_>, new: &str) -> String {
+    pub(super) fn head(&self, item: &Declaration<'_>, new: &str) -> String {
         let part = |range: Range<usize>| self.input.text.get(range).unwrap_or_default();
         let linking = item.linking.clone().unwrap_or(item.head.start..item.head.start);
         let (before, behind) = (part(item.head.start..linking.start), part(linking.end..item.head.end));

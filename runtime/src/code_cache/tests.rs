@@ -18,20 +18,20 @@ fn folder(name: &str) -> PathBuf {
 #[test]
 fn the_environment_names_a_folder_or_switches_it_off() {
     let place = |pairs: &[(&str, &str)]| {
-        Place::of(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value)))
+        Location::of(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value)))
     };
-    assert!(matches!(place(&[(VARIABLE, "0"), ("HOME", "/h")]), Place::Off(_)));
-    assert!(matches!(place(&[(VARIABLE, "Off"), ("HOME", "/h")]), Place::Off(_)));
-    assert!(matches!(place(&[]), Place::Off(_)));
-    assert_eq!(place(&[(VARIABLE, "/c"), ("HOME", "/h")]), Place::Named("/c".into()));
+    assert!(matches!(place(&[(VARIABLE, "0"), ("HOME", "/h")]), Location::Off(_)));
+    assert!(matches!(place(&[(VARIABLE, "Off"), ("HOME", "/h")]), Location::Off(_)));
+    assert!(matches!(place(&[]), Location::Off(_)));
+    assert_eq!(place(&[(VARIABLE, "/c"), ("HOME", "/h")]), Location::Named("/c".into()));
     if !cfg!(windows) {
-        assert_eq!(place(&[("HOME", "/h")]), Place::Default("/h/.cache/warpsmith/code".into()));
-        assert_eq!(place(&[("HOME", "/h"), (VARIABLE, "")]), Place::Default("/h/.cache/warpsmith/code".into()));
-        assert_eq!(place(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), Place::Default("/x/warpsmith/code".into()));
+        assert_eq!(place(&[("HOME", "/h")]), Location::Default("/h/.cache/warpsmith/code".into()));
+        assert_eq!(place(&[("HOME", "/h"), (VARIABLE, "")]), Location::Default("/h/.cache/warpsmith/code".into()));
+        assert_eq!(place(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), Location::Default("/x/warpsmith/code".into()));
         // A relative path would be another folder for each working directory.
         assert_eq!(
             place(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]),
-            Place::Default("/h/.cache/warpsmith/code".into())
+            Location::Default("/h/.cache/warpsmith/code".into())
         );
     }
 }

@@ -74,7 +74,7 @@ fn warned(modules: &Modules, cache: Option<&CodeCache>) -> Vec<String> {
     let device = Device::open(0).unwrap();
     device.inner.bind().unwrap();
     let warnings = Warnings::default();
-    let code = Code { image: &image(&[]), modules, number: 0, kernels: &["k"] };
+    let code = ModuleCode { image: &image(&[]), modules, number: 0, kernels: &["k"] };
     let module = tracing::subscriber::with_default(warnings.clone(), || code.load(cache, false)).unwrap();
     module.get_function("k").unwrap();
     drop(module);

@@ -6,7 +6,7 @@
 //! from wherever in the code (`rendezvous`). Either way the work is done in three steps:
 //! [`gather`], [`compute`], [`scatter`].
 
-use super::exchange::{ABS, Exchange, Kind, NAN};
+use super::exchange::{ABS, Collective, Exchange, NAN};
 use super::lanes::{lane_of, lanes_of, row_of, set_lane};
 use super::{Cx, Flow, LANES, Op};
 use crate::fault::{FaultKind, Reason};
@@ -27,7 +27,7 @@ pub unsafe fn named(cx: &Cx, op: &Op, lane: usize) -> u32 {
 /// # Safety
 /// The contract of handlers.
 pub unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
-    let kind = Kind::of(op.imm);
+    let kind = Collective::of(op.imm);
     to.present |= lanes;
     // SAFETY: by the contract; kinds without a value have no rows but the mask.
     unsafe {
@@ -40,7 +40,7 @@ pub unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
                 };
             }
         }
-        if (op.imm as u8) <= Kind::ShflIdx as u8 {
+        if (op.imm as u8) <= Collective::ShflIdx as u8 {
             for lane in lanes_of(lanes) {
                 to.b[lane] = lane_of::<u32>(cx.src(op.b), lane);
                 to.c[lane] = lane_of::<u32>(cx.src(op.c), lane);
@@ -52,17 +52,17 @@ pub unsafe fn gather(cx: &Cx, op: &Op, lanes: u32, to: &mut Exchange) {
 
 /// The lane that `lane` reads in a shuffle, and whether it lies in range.
 #[inline(always)]
-pub fn source(kind: Kind, lane: u32, b: u32, c: u32) -> (u32, bool) {
+pub fn source(kind: Collective, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segment) = ((b & 31) as i32, c & 31, c >> 8 & 31);
     let max = ((lane & segment) | (clamp & !segment)) as i32;
     let min = (lane & segment) as i32;
     let j = match kind {
-        Kind::ShflUp => lane as i32 - b,
-        Kind::ShflDown => lane as i32 + b,
-        Kind::ShflBfly => lane as i32 ^ b,
+        Collective::ShflUp => lane as i32 - b,
+        Collective::ShflDown => lane as i32 + b,
+        Collective::ShflBfly => lane as i32 ^ b,
         _ => min | (b & !(segment as i32)),
     };
-    let inside = if kind == Kind::ShflUp { j >= max } else { j <= max };
+    let inside = if kind == Collective::ShflUp { j >= max } else { j <= max };
     (if inside { j as u32 & 31 } else { lane }, inside)
 }
 
@@ -73,7 +73,7 @@ fn equal(x: &Exchange, lane: usize) -> u32 {
 
 /// Computes the results for all lanes present.
 pub fn compute(imm: u64, x: &mut Exchange) {
-    let kind = Kind::of(imm);
+    let kind = Collective::of(imm);
     let present = x.present;
     let reduce = |f: fn(u32, u32) -> u32| {
         let mut values = lanes_of(present).map(|l| x.a[l] as u32);
@@ -81,7 +81,7 @@ pub fn compute(imm: u64, x: &mut Exchange) {
         [u64::from(values.fold(first, f)); LANES]
     };
     match kind {
-        Kind::ShflUp | Kind::ShflDown | Kind::ShflBfly | Kind::ShflIdx => {
+        Collective::ShflUp | Collective::ShflDown | Collective::ShflBfly | Collective::ShflIdx => {
             for lane in lanes_of(present) {
                 let (from, inside) = source(kind, lane as u32, x.b[lane], x.c[lane]);
                 // A lane that takes no part has no defined value to give.
@@ -90,31 +90,31 @@ pub fn compute(imm: u64, x: &mut Exchange) {
                 x.q |= u32::from(inside) << lane;
             }
         }
-        Kind::VoteAll => x.q = if x.p & present == present { !0 } else { 0 },
-        Kind::VoteAny => x.q = if x.p & present != 0 { !0 } else { 0 },
-        Kind::VoteUni => x.q = if x.p & present == present || x.p & present == 0 { !0 } else { 0 },
-        Kind::VoteBallot => x.d = [u64::from(x.p & present); LANES],
-        Kind::MatchAny32 | Kind::MatchAny64 => {
+        Collective::VoteAll => x.q = if x.p & present == present { !0 } else { 0 },
+        Collective::VoteAny => x.q = if x.p & present != 0 { !0 } else { 0 },
+        Collective::VoteUni => x.q = if x.p & present == present || x.p & present == 0 { !0 } else { 0 },
+        Collective::VoteBallot => x.d = [u64::from(x.p & present); LANES],
+        Collective::MatchAny32 | Collective::MatchAny64 => {
             for lane in lanes_of(present) {
                 x.d[lane] = equal(x, lane).into();
             }
         }
-        Kind::MatchAll32 | Kind::MatchAll64 => {
+        Collective::MatchAll32 | Collective::MatchAll64 => {
             let all = equal(x, present.trailing_zeros() as usize & 31) == present;
             x.d = [if all { present.into() } else { 0 }; LANES];
             x.q = if all { !0 } else { 0 };
         }
-        Kind::ReduxAdd => x.d = reduce(u32::wrapping_add),
-        Kind::ReduxMinU => x.d = reduce(u32::min),
-        Kind::ReduxMaxU => x.d = reduce(u32::max),
-        Kind::ReduxMinS => x.d = reduce(|a, b| (a as i32).min(b as i32) as u32),
-        Kind::ReduxMaxS => x.d = reduce(|a, b| (a as i32).max(b as i32) as u32),
-        Kind::ReduxAnd => x.d = reduce(|a, b| a & b),
-        Kind::ReduxOr => x.d = reduce(|a, b| a | b),
-        Kind::ReduxXor => x.d = reduce(|a, b| a ^ b),
-        Kind::ReduxMinF | Kind::ReduxMaxF => {
+        Collective::ReduxAdd => x.d = reduce(u32::wrapping_add),
+        Collective::ReduxMinU => x.d = reduce(u32::min),
+        Collective::ReduxMaxU => x.d = reduce(u32::max),
+        Collective::ReduxMinS => x.d = reduce(|a, b| (a as i32).min(b as i32) as u32),
+        Collective::ReduxMaxS => x.d = reduce(|a, b| (a as i32).max(b as i32) as u32),
+        Collective::ReduxAnd => x.d = reduce(|a, b| a & b),
+        Collective::ReduxOr => x.d = reduce(|a, b| a | b),
+        Collective::ReduxXor => x.d = reduce(|a, b| a ^ b),
+        Collective::ReduxMinF | Collective::ReduxMaxF => {
             // All values are known: a fold in lane order gives what any order does.
-            let (max, nan) = (kind == Kind::ReduxMaxF, imm & NAN != 0);
+            let (max, nan) = (kind == Collective::ReduxMaxF, imm & NAN != 0);
             let magnitude = if imm & ABS != 0 { 0x7fff_ffff } else { !0 };
             let mut values = lanes_of(present).map(|l| x.a[l] as u32 & magnitude);
             let first = super::float::canon(f32::from_bits(values.next().unwrap_or(0)));
@@ -122,12 +122,12 @@ pub fn compute(imm: u64, x: &mut Exchange) {
                 values.fold(first, |a, b| super::float::extreme_of(max, nan, f32::from_bits(a), f32::from_bits(b)));
             x.d = [all.into(); LANES];
         }
-        Kind::Elect => {
+        Collective::Elect => {
             let leader = present.trailing_zeros();
             x.d = [leader.into(); LANES];
             x.q = 1 << (leader & 31);
         }
-        Kind::WarpSync => {}
+        Collective::WarpSync => {}
     }
 }
 
@@ -140,7 +140,7 @@ pub unsafe fn scatter(cx: &mut Cx, op: &Op, lanes: u32, x: &Exchange) {
     cx.active = lanes;
     // SAFETY: by the contract; kinds without a row write none.
     unsafe {
-        if Kind::of(op.imm).has_row() {
+        if Collective::of(op.imm).has_row() {
             for lane in lanes_of(lanes) {
                 set_lane::<u32>(cx.dst(op.d), lane, x.d[lane] as u32);
             }
@@ -223,10 +223,10 @@ pub unsafe fn shfl_full(cx: &mut Cx, op: &Op) -> Flow {
         }
         let from = row_of::<u32>(cx.src(op.a));
         let clamp = row_of::<u32>(cx.src(op.c))[0];
-        let kind = Kind::of(op.imm);
+        let kind = Collective::of(op.imm);
         let to = cx.dst(op.d).cast::<u32>();
         let mut inside = 0;
-        if kind == Kind::ShflBfly && clamp == 31 {
+        if kind == Collective::ShflBfly && clamp == 31 {
             // The whole warp is one segment, which no lane leaves.
             for lane in 0..LANES {
                 to.add(lane).write(from[(lane ^ b as usize) & 31]);
@@ -264,15 +264,15 @@ mod tests {
     #[test]
     fn shuffle_sources_follow_the_isa() {
         // The ISA's own clamp values: 0 for up, 31 otherwise; segments of 8 lanes have mask 24.
-        assert_eq!(source(Kind::ShflUp, 3, 1, 0), (2, true));
-        assert_eq!(source(Kind::ShflUp, 0, 1, 0), (0, false));
-        assert_eq!(source(Kind::ShflDown, 30, 1, 31), (31, true));
-        assert_eq!(source(Kind::ShflDown, 31, 1, 31), (31, false));
-        assert_eq!(source(Kind::ShflBfly, 5, 16, 31), (21, true));
-        assert_eq!(source(Kind::ShflIdx, 9, 3, 31 | 24 << 8), (11, true));
-        assert_eq!(source(Kind::ShflDown, 7, 1, 31 | 24 << 8), (7, false));
-        assert_eq!(source(Kind::ShflUp, 8, 1, 24 << 8), (8, false));
+        assert_eq!(source(Collective::ShflUp, 3, 1, 0), (2, true));
+        assert_eq!(source(Collective::ShflUp, 0, 1, 0), (0, false));
+        assert_eq!(source(Collective::ShflDown, 30, 1, 31), (31, true));
+        assert_eq!(source(Collective::ShflDown, 31, 1, 31), (31, false));
+        assert_eq!(source(Collective::ShflBfly, 5, 16, 31), (21, true));
+        assert_eq!(source(Collective::ShflIdx, 9, 3, 31 | 24 << 8), (11, true));
+        assert_eq!(source(Collective::ShflDown, 7, 1, 31 | 24 << 8), (7, false));
+        assert_eq!(source(Collective::ShflUp, 8, 1, 24 << 8), (8, false));
         // Lane numbers are taken modulo 32.
-        assert_eq!(source(Kind::ShflIdx, 9, 35, 31), (3, true));
+        assert_eq!(source(Collective::ShflIdx, 9, 35, 31), (3, true));
     }
 }

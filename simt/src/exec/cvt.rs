@@ -11,7 +11,7 @@ use super::{Cx, Flow, Op, OpFn};
 
 /// A type that `cvt` converts from or to; integers carry their width and sign.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Numeric {
     Int { bits: u8, signed: bool },
     F16,
     BF16,
@@ -19,39 +19,39 @@ pub(crate) enum Kind {
     F64,
 }
 
-impl Kind {
+impl Numeric {
     /// Whether a register of this type has 64 bits.
     pub(crate) fn wide(self) -> bool {
-        matches!(self, Kind::F64 | Kind::Int { bits: 64, .. })
+        matches!(self, Numeric::F64 | Numeric::Int { bits: 64, .. })
     }
 
     fn code(self) -> u64 {
         match self {
-            Kind::Int { bits, signed } => u64::from(bits) | u64::from(signed) << 7,
-            Kind::F16 => 1,
-            Kind::BF16 => 2,
-            Kind::F32 => 3,
-            Kind::F64 => 4,
+            Numeric::Int { bits, signed } => u64::from(bits) | u64::from(signed) << 7,
+            Numeric::F16 => 1,
+            Numeric::BF16 => 2,
+            Numeric::F32 => 3,
+            Numeric::F64 => 4,
         }
     }
 
-    fn from_code(code: u64) -> Kind {
+    fn from_code(code: u64) -> Numeric {
         match code & 0xff {
-            1 => Kind::F16,
-            2 => Kind::BF16,
-            3 => Kind::F32,
-            4 => Kind::F64,
-            c => Kind::Int { bits: (c & 0x7f) as u8, signed: c & 0x80 != 0 },
+            1 => Numeric::F16,
+            2 => Numeric::BF16,
+            3 => Numeric::F32,
+            4 => Numeric::F64,
+            c => Numeric::Int { bits: (c & 0x7f) as u8, signed: c & 0x80 != 0 },
         }
     }
 
     fn format(self) -> Option<Format> {
         match self {
-            Kind::Int { .. } => None,
-            Kind::F16 => Some(Format::F16),
-            Kind::BF16 => Some(Format::BF16),
-            Kind::F32 => Some(Format::F32),
-            Kind::F64 => Some(Format::F64),
+            Numeric::Int { .. } => None,
+            Numeric::F16 => Some(Format::F16),
+            Numeric::BF16 => Some(Format::BF16),
+            Numeric::F32 => Some(Format::F32),
+            Numeric::F64 => Some(Format::F64),
         }
     }
 }
@@ -83,45 +83,45 @@ pub(crate) fn extend(step: Extend) -> OpFn {
     }
 }
 
-const S32: Kind = Kind::Int { bits: 32, signed: true };
-const U32: Kind = Kind::Int { bits: 32, signed: false };
-const S64: Kind = Kind::Int { bits: 64, signed: true };
-const U64: Kind = Kind::Int { bits: 64, signed: false };
+const S32: Numeric = Numeric::Int { bits: 32, signed: true };
+const U32: Numeric = Numeric::Int { bits: 32, signed: false };
+const S64: Numeric = Numeric::Int { bits: 64, signed: true };
+const U64: Numeric = Numeric::Int { bits: 64, signed: false };
 
 /// A conversion with a handler of its own, without saturation; `integral` rounds to an integer.
-pub(crate) fn direct(dst: Kind, src: Kind, round: Round, integral: bool) -> Option<OpFn> {
+pub(crate) fn direct(dst: Numeric, src: Numeric, round: Round, integral: bool) -> Option<OpFn> {
     use Round::{Down, Nearest, Up, Zero};
     Some(match (dst, src, round, integral) {
-        (Kind::F32, S32, Nearest, false) => map1(|a: i32| a as f32),
-        (Kind::F32, U32, Nearest, false) => map1(|a: u32| a as f32),
-        (Kind::F32, S64, Nearest, false) => map1(|a: i64| a as f32),
-        (Kind::F32, U64, Nearest, false) => map1(|a: u64| a as f32),
-        (Kind::F64, S32, _, false) => map1(|a: i32| f64::from(a)),
-        (Kind::F64, U32, _, false) => map1(|a: u32| f64::from(a)),
-        (Kind::F64, S64, Nearest, false) => map1(|a: i64| a as f64),
-        (Kind::F64, U64, Nearest, false) => map1(|a: u64| a as f64),
-        (S32, Kind::F32, Zero, true) => map1(|a: f32| a as i32),
-        (S32, Kind::F32, Nearest, true) => map1(|a: f32| a.round_ties_even() as i32),
-        (S32, Kind::F32, Down, true) => map1(|a: f32| a.floor() as i32),
-        (S32, Kind::F32, Up, true) => map1(|a: f32| a.ceil() as i32),
-        (U32, Kind::F32, Zero, true) => map1(|a: f32| a as u32),
-        (U32, Kind::F32, Nearest, true) => map1(|a: f32| a.round_ties_even() as u32),
-        (Kind::F64, Kind::F32, _, false) => map1(|a: f32| canon64(f64::from(a))),
-        (Kind::F32, Kind::F64, Nearest, false) => map1(|a: f64| canon(a as f32)),
-        (Kind::F32, Kind::F16, _, false) => map1(|a: H| canon(a.to_f32())),
-        (Kind::F32, Kind::BF16, _, false) => map1(|a: B| canon(a.to_f32())),
-        (Kind::F16, Kind::F32, Nearest, false) => map1(H::round),
-        (Kind::BF16, Kind::F32, Nearest, false) => map1(B::round),
-        (Kind::F32, Kind::F32, _, false) => map1(canon),
-        (Kind::F32, Kind::F32, Nearest, true) => map1(|a: f32| canon(a.round_ties_even())),
-        (Kind::F32, Kind::F32, Zero, true) => map1(|a: f32| canon(a.trunc())),
-        (Kind::F32, Kind::F32, Down, true) => map1(|a: f32| canon(a.floor())),
-        (Kind::F32, Kind::F32, Up, true) => map1(|a: f32| canon(a.ceil())),
-        (Kind::F64, Kind::F64, _, false) => map1(canon64),
-        (Kind::F64, Kind::F64, Nearest, true) => map1(|a: f64| canon64(a.round_ties_even())),
-        (Kind::F64, Kind::F64, Zero, true) => map1(|a: f64| canon64(a.trunc())),
-        (Kind::F64, Kind::F64, Down, true) => map1(|a: f64| canon64(a.floor())),
-        (Kind::F64, Kind::F64, Up, true) => map1(|a: f64| canon64(a.ceil())),
+        (Numeric::F32, S32, Nearest, false) => map1(|a: i32| a as f32),
+        (Numeric::F32, U32, Nearest, false) => map1(|a: u32| a as f32),
+        (Numeric::F32, S64, Nearest, false) => map1(|a: i64| a as f32),
+        (Numeric::F32, U64, Nearest, false) => map1(|a: u64| a as f32),
+        (Numeric::F64, S32, _, false) => map1(|a: i32| f64::from(a)),
+        (Numeric::F64, U32, _, false) => map1(|a: u32| f64::from(a)),
+        (Numeric::F64, S64, Nearest, false) => map1(|a: i64| a as f64),
+        (Numeric::F64, U64, Nearest, false) => map1(|a: u64| a as f64),
+        (S32, Numeric::F32, Zero, true) => map1(|a: f32| a as i32),
+        (S32, Numeric::F32, Nearest, true) => map1(|a: f32| a.round_ties_even() as i32),
+        (S32, Numeric::F32, Down, true) => map1(|a: f32| a.floor() as i32),
+        (S32, Numeric::F32, Up, true) => map1(|a: f32| a.ceil() as i32),
+        (U32, Numeric::F32, Zero, true) => map1(|a: f32| a as u32),
+        (U32, Numeric::F32, Nearest, true) => map1(|a: f32| a.round_ties_even() as u32),
+        (Numeric::F64, Numeric::F32, _, false) => map1(|a: f32| canon64(f64::from(a))),
+        (Numeric::F32, Numeric::F64, Nearest, false) => map1(|a: f64| canon(a as f32)),
+        (Numeric::F32, Numeric::F16, _, false) => map1(|a: H| canon(a.to_f32())),
+        (Numeric::F32, Numeric::BF16, _, false) => map1(|a: B| canon(a.to_f32())),
+        (Numeric::F16, Numeric::F32, Nearest, false) => map1(H::round),
+        (Numeric::BF16, Numeric::F32, Nearest, false) => map1(B::round),
+        (Numeric::F32, Numeric::F32, _, false) => map1(canon),
+        (Numeric::F32, Numeric::F32, Nearest, true) => map1(|a: f32| canon(a.round_ties_even())),
+        (Numeric::F32, Numeric::F32, Zero, true) => map1(|a: f32| canon(a.trunc())),
+        (Numeric::F32, Numeric::F32, Down, true) => map1(|a: f32| canon(a.floor())),
+        (Numeric::F32, Numeric::F32, Up, true) => map1(|a: f32| canon(a.ceil())),
+        (Numeric::F64, Numeric::F64, _, false) => map1(canon64),
+        (Numeric::F64, Numeric::F64, Nearest, true) => map1(|a: f64| canon64(a.round_ties_even())),
+        (Numeric::F64, Numeric::F64, Zero, true) => map1(|a: f64| canon64(a.trunc())),
+        (Numeric::F64, Numeric::F64, Down, true) => map1(|a: f64| canon64(a.floor())),
+        (Numeric::F64, Numeric::F64, Up, true) => map1(|a: f64| canon64(a.ceil())),
         _ => return None,
     })
 }
@@ -140,8 +140,8 @@ fn integral(x: f64, round: Round) -> f64 {
 /// How [`general`] converts; packed into `Op::imm`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct General {
-    pub dst: Kind,
-    pub src: Kind,
+    pub dst: Numeric,
+    pub src: Numeric,
     pub round: Round,
     /// Round to an integer (`.rni` …), also when the result is a float.
     pub integral: bool,
@@ -170,8 +170,8 @@ impl General {
             _ => Round::Up,
         };
         General {
-            dst: Kind::from_code(imm),
-            src: Kind::from_code(imm >> 8),
+            dst: Numeric::from_code(imm),
+            src: Numeric::from_code(imm >> 8),
             round,
             integral: imm >> 24 & 1 != 0,
             sat: imm >> 25 & 1 != 0,
@@ -181,44 +181,44 @@ impl General {
 
     fn convert(self, raw: u64) -> u64 {
         match self.src {
-            Kind::Int { bits, signed } => {
+            Numeric::Int { bits, signed } => {
                 let shift = 64 - u32::from(bits);
                 let value =
                     if signed { i128::from((raw << shift) as i64 >> shift) } else { i128::from(raw << shift >> shift) };
                 self.of_int(value)
             }
-            Kind::F16 => self.of_float(H(raw as u16).to_f32().into()),
-            Kind::BF16 => self.of_float(B(raw as u16).to_f32().into()),
-            Kind::F32 => self.of_float(f32::from_bits(raw as u32).into()),
-            Kind::F64 => self.of_float(f64::from_bits(raw)),
+            Numeric::F16 => self.of_float(H(raw as u16).to_f32().into()),
+            Numeric::BF16 => self.of_float(B(raw as u16).to_f32().into()),
+            Numeric::F32 => self.of_float(f32::from_bits(raw as u32).into()),
+            Numeric::F64 => self.of_float(f64::from_bits(raw)),
         }
     }
 
     fn of_int(self, value: i128) -> u64 {
         match self.dst {
-            Kind::Int { bits, signed } => {
+            Numeric::Int { bits, signed } => {
                 let (low, high) = limits(bits, signed);
                 let value = if self.sat { value.clamp(low, high) } else { value };
                 let shift = 64 - u32::from(bits);
                 let top = (value as u64) << shift;
                 if signed { (top as i64 >> shift) as u64 } else { top >> shift }
             }
-            Kind::F16 => self.limit(soft::from_int(value, Format::F16, self.round)),
-            Kind::BF16 => self.limit(soft::from_int(value, Format::BF16, self.round)),
-            Kind::F32 => self.limit(soft::from_int(value, Format::F32, self.round)),
-            Kind::F64 => self.limit(soft::from_int(value, Format::F64, self.round)),
+            Numeric::F16 => self.limit(soft::from_int(value, Format::F16, self.round)),
+            Numeric::BF16 => self.limit(soft::from_int(value, Format::BF16, self.round)),
+            Numeric::F32 => self.limit(soft::from_int(value, Format::F32, self.round)),
+            Numeric::F64 => self.limit(soft::from_int(value, Format::F64, self.round)),
         }
     }
 
     fn of_float(self, value: f64) -> u64 {
-        let Kind::Int { bits, signed } = self.dst else {
+        let Numeric::Int { bits, signed } = self.dst else {
             let value = if self.integral && value.is_finite() { integral(value, self.round) } else { value };
             let Some(format) = self.dst.format() else { return 0 };
             return self.limit(soft::convert(value, format, self.round));
         };
         if value.is_nan() {
             // Zero, unless a 64-bit type takes part: then the highest bit alone.
-            let odd = self.src == Kind::F64 || bits == 64;
+            let odd = self.src == Numeric::F64 || bits == 64;
             let top = 1u64 << (bits - 1);
             return if odd { top | if signed { sign_fill(top, bits) } else { 0 } } else { 0 };
         }
@@ -412,29 +412,29 @@ pub(crate) unsafe fn pack_sat(cx: &mut Cx, op: &Op) -> Flow {
 mod tests {
     use super::*;
 
-    fn go(dst: Kind, src: Kind, round: Round, sat: bool, raw: u64) -> u64 {
+    fn go(dst: Numeric, src: Numeric, round: Round, sat: bool, raw: u64) -> u64 {
         General { dst, src, round, integral: true, sat, finite: false }.convert(raw)
     }
 
     #[test]
     fn floats_to_integers_saturate() {
         let f = |x: f32| u64::from(x.to_bits());
-        let s8 = Kind::Int { bits: 8, signed: true };
-        assert_eq!(go(S32, Kind::F32, Round::Zero, false, f(-1e10)) as u32, 0x8000_0000);
-        assert_eq!(go(U32, Kind::F32, Round::Zero, false, f(-1.5)) as u32, 0);
-        assert_eq!(go(s8, Kind::F32, Round::Nearest, false, f(2.5)) as u32, 2);
-        assert_eq!(go(s8, Kind::F32, Round::Up, false, f(-200.5)) as i32, -128);
-        assert_eq!(go(S32, Kind::F32, Round::Zero, false, f(f32::NAN)) as u32, 0);
-        assert_eq!(go(S64, Kind::F32, Round::Zero, false, f(f32::NAN)), 1 << 63);
-        assert_eq!(go(U64, Kind::F32, Round::Zero, false, f(f32::INFINITY)), u64::MAX);
-        assert_eq!(go(S32, Kind::F64, Round::Zero, false, f64::NAN.to_bits()) as u32, 0x8000_0000);
+        let s8 = Numeric::Int { bits: 8, signed: true };
+        assert_eq!(go(S32, Numeric::F32, Round::Zero, false, f(-1e10)) as u32, 0x8000_0000);
+        assert_eq!(go(U32, Numeric::F32, Round::Zero, false, f(-1.5)) as u32, 0);
+        assert_eq!(go(s8, Numeric::F32, Round::Nearest, false, f(2.5)) as u32, 2);
+        assert_eq!(go(s8, Numeric::F32, Round::Up, false, f(-200.5)) as i32, -128);
+        assert_eq!(go(S32, Numeric::F32, Round::Zero, false, f(f32::NAN)) as u32, 0);
+        assert_eq!(go(S64, Numeric::F32, Round::Zero, false, f(f32::NAN)), 1 << 63);
+        assert_eq!(go(U64, Numeric::F32, Round::Zero, false, f(f32::INFINITY)), u64::MAX);
+        assert_eq!(go(S32, Numeric::F64, Round::Zero, false, f64::NAN.to_bits()) as u32, 0x8000_0000);
     }
 
     #[test]
     fn integers_round_once() {
         let odd = (1u64 << 40) + (1 << 16) + 1;
-        assert_eq!(go(Kind::F32, U64, Round::Nearest, false, odd) as u32, (odd as f32).to_bits());
-        let s16 = Kind::Int { bits: 16, signed: true };
+        assert_eq!(go(Numeric::F32, U64, Round::Nearest, false, odd) as u32, (odd as f32).to_bits());
+        let s16 = Numeric::Int { bits: 16, signed: true };
         assert_eq!(go(s16, S32, Round::Nearest, true, 40000), 32767);
         assert_eq!(go(s16, S32, Round::Nearest, false, 40000) as u32, 40000u16 as i16 as i32 as u32);
     }

@@ -2,7 +2,8 @@
 
 use super::layout::LANES;
 
-/// Set in [`Op::imm`](super::Op) of every collective. The rest of `imm` is its [`Kind`]; all of it is the key by which arrivals match.
+/// Set in [`Op::imm`](super::Op) of every collective. The rest of `imm` is its [`Collective`]; all of it is the key by which
+/// arrivals match.
 pub const COLLECTIVE: u64 = 1 << 63;
 
 /// Set in `Op::imm` of `redux.f32`: `.abs`, and `.NaN`.
@@ -12,7 +13,7 @@ pub const NAN: u64 = 1 << 9;
 /// What a collective does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum Collective {
     ShflUp,
     ShflDown,
     ShflBfly,
@@ -39,72 +40,80 @@ pub enum Kind {
     ReduxMaxF,
 }
 
-impl Kind {
-    const ALL: [Kind; 24] = [
-        Kind::ShflUp,
-        Kind::ShflDown,
-        Kind::ShflBfly,
-        Kind::ShflIdx,
-        Kind::VoteAll,
-        Kind::VoteAny,
-        Kind::VoteUni,
-        Kind::VoteBallot,
-        Kind::MatchAny32,
-        Kind::MatchAny64,
-        Kind::MatchAll32,
-        Kind::MatchAll64,
-        Kind::ReduxAdd,
-        Kind::ReduxMinU,
-        Kind::ReduxMaxU,
-        Kind::ReduxMinS,
-        Kind::ReduxMaxS,
-        Kind::ReduxAnd,
-        Kind::ReduxOr,
-        Kind::ReduxXor,
-        Kind::Elect,
-        Kind::WarpSync,
-        Kind::ReduxMinF,
-        Kind::ReduxMaxF,
+impl Collective {
+    const ALL: [Collective; 24] = [
+        Collective::ShflUp,
+        Collective::ShflDown,
+        Collective::ShflBfly,
+        Collective::ShflIdx,
+        Collective::VoteAll,
+        Collective::VoteAny,
+        Collective::VoteUni,
+        Collective::VoteBallot,
+        Collective::MatchAny32,
+        Collective::MatchAny64,
+        Collective::MatchAll32,
+        Collective::MatchAll64,
+        Collective::ReduxAdd,
+        Collective::ReduxMinU,
+        Collective::ReduxMaxU,
+        Collective::ReduxMinS,
+        Collective::ReduxMaxS,
+        Collective::ReduxAnd,
+        Collective::ReduxOr,
+        Collective::ReduxXor,
+        Collective::Elect,
+        Collective::WarpSync,
+        Collective::ReduxMinF,
+        Collective::ReduxMaxF,
     ];
 
     #[inline]
-    pub fn of(imm: u64) -> Kind {
-        Kind::ALL[usize::from(imm as u8).min(Kind::ALL.len() - 1)]
+    pub fn of(imm: u64) -> Collective {
+        Collective::ALL[usize::from(imm as u8).min(Collective::ALL.len() - 1)]
     }
 
     /// As PTX calls it.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::ShflUp => "shfl.sync.up",
-            Kind::ShflDown => "shfl.sync.down",
-            Kind::ShflBfly => "shfl.sync.bfly",
-            Kind::ShflIdx => "shfl.sync.idx",
-            Kind::VoteAll => "vote.sync.all",
-            Kind::VoteAny => "vote.sync.any",
-            Kind::VoteUni => "vote.sync.uni",
-            Kind::VoteBallot => "vote.sync.ballot",
-            Kind::MatchAny32 | Kind::MatchAny64 => "match.any.sync",
-            Kind::MatchAll32 | Kind::MatchAll64 => "match.all.sync",
-            Kind::Elect => "elect.sync",
-            Kind::WarpSync => "bar.warp.sync",
+            Collective::ShflUp => "shfl.sync.up",
+            Collective::ShflDown => "shfl.sync.down",
+            Collective::ShflBfly => "shfl.sync.bfly",
+            Collective::ShflIdx => "shfl.sync.idx",
+            Collective::VoteAll => "vote.sync.all",
+            Collective::VoteAny => "vote.sync.any",
+            Collective::VoteUni => "vote.sync.uni",
+            Collective::VoteBallot => "vote.sync.ballot",
+            Collective::MatchAny32 | Collective::MatchAny64 => "match.any.sync",
+            Collective::MatchAll32 | Collective::MatchAll64 => "match.all.sync",
+            Collective::Elect => "elect.sync",
+            Collective::WarpSync => "bar.warp.sync",
             _ => "redux.sync",
         }
     }
 
     #[inline]
     pub fn wide(self) -> bool {
-        matches!(self, Kind::MatchAny64 | Kind::MatchAll64)
+        matches!(self, Collective::MatchAny64 | Collective::MatchAll64)
     }
 
     #[inline]
     pub fn has_value(self) -> bool {
-        !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::VoteBallot | Kind::Elect | Kind::WarpSync)
+        !matches!(
+            self,
+            Collective::VoteAll
+                | Collective::VoteAny
+                | Collective::VoteUni
+                | Collective::VoteBallot
+                | Collective::Elect
+                | Collective::WarpSync
+        )
     }
 
     /// Whether the result is (also) a row.
     #[inline]
     pub fn has_row(self) -> bool {
-        !matches!(self, Kind::VoteAll | Kind::VoteAny | Kind::VoteUni | Kind::WarpSync)
+        !matches!(self, Collective::VoteAll | Collective::VoteAny | Collective::VoteUni | Collective::WarpSync)
     }
 }
 

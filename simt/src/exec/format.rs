@@ -30,7 +30,7 @@ impl Spec {
 
 /// A part of a format.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum Directive<'a> {
     Text(&'a [u8]),
     Spec(Spec),
 }
@@ -42,7 +42,7 @@ pub(super) enum Argument {
 }
 
 /// Takes a format apart. What is no conversion is text.
-pub(super) fn pieces(format: &[u8]) -> Vec<Piece<'_>> {
+pub(super) fn pieces(format: &[u8]) -> Vec<Directive<'_>> {
     let mut found = Vec::new();
     let (mut start, mut at) = (0, 0);
     while at < format.len() {
@@ -51,26 +51,26 @@ pub(super) fn pieces(format: &[u8]) -> Vec<Piece<'_>> {
             continue;
         }
         if at > start {
-            found.push(Piece::Text(&format[start..at]));
+            found.push(Directive::Text(&format[start..at]));
         }
         match spec(&format[at + 1..]) {
             Some((spec, length)) => {
-                found.push(Piece::Spec(spec));
+                found.push(Directive::Spec(spec));
                 at += 1 + length;
             }
             None if format.get(at + 1) == Some(&b'%') => {
-                found.push(Piece::Text(b"%"));
+                found.push(Directive::Text(b"%"));
                 at += 2;
             }
             None => {
-                found.push(Piece::Text(b"%"));
+                found.push(Directive::Text(b"%"));
                 at += 1;
             }
         }
         start = at;
     }
     if start < format.len() {
-        found.push(Piece::Text(&format[start..]));
+        found.push(Directive::Text(&format[start..]));
     }
     found
 }
@@ -311,8 +311,8 @@ mod tests {
         let mut out = Vec::new();
         for piece in pieces(format.as_bytes()) {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Spec(spec) => render(&spec, &Argument::Bits(bits), &mut out),
+                Directive::Text(text) => out.extend_from_slice(text),
+                Directive::Spec(spec) => render(&spec, &Argument::Bits(bits), &mut out),
             }
         }
         String::from_utf8(out).unwrap()

@@ -2,11 +2,11 @@
 
 use super::lanes::{lane_of, lanes_of};
 use super::layout::{CODE_WINDOW, Row};
-use super::warp::{Frame, State, Warp};
+use super::warp::{Activation, State, Warp};
 use super::{Cx, Flow, Op};
 use crate::fault::{FaultKind, Reason};
 use crate::observer::{Entered, LocalCopy};
-use crate::program::{Function, Program, Target};
+use crate::program::{Callee, Function, Program};
 
 /// Depth of calls, and bytes of local memory of a thread, before the stack overflows.
 const MAX_DEPTH: u32 = 1024;
@@ -27,15 +27,15 @@ impl Warp {
     ) -> Flow {
         let call = &program.calls[op.x as usize];
         match call.target {
-            Target::Library(which) => {
+            Callee::Library(which) => {
                 let flow = self.library(cx, op, which, call, lanes);
                 if flow != Flow::Fault {
                     self.add(pc + 1, lanes, frame, State::Ready);
                 }
                 flow
             }
-            Target::Function(function) => self.enter_function(cx, program, op, pc, lanes, frame, function),
-            Target::Indirect(row) => {
+            Callee::Function(function) => self.enter_function(cx, program, op, pc, lanes, frame, function),
+            Callee::Indirect(row) => {
                 let mut rest = lanes;
                 while rest != 0 {
                     let lane = rest.trailing_zeros() as usize;
@@ -85,7 +85,7 @@ impl Warp {
     ) -> Flow {
         let caller = self.frames[frame as usize];
         let (from, to) = (&program.functions[caller.function as usize], &program.functions[function as usize]);
-        let next = Frame {
+        let next = Activation {
             parent: frame,
             function,
             call: op.x,

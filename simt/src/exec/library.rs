@@ -3,7 +3,7 @@
 //! Kernels that can reach one of them run serially (see `launch`): the order of what they print and of their
 //! allocations is that of the blocks.
 
-use super::format::{Argument, Piece, pieces, render};
+use super::format::{Argument, Directive, pieces, render};
 use super::lanes::lanes_of;
 use super::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::space::place_of;
@@ -146,11 +146,11 @@ impl Warp {
         };
         for piece in pieces(&format) {
             let mut spec = match piece {
-                Piece::Text(text) => {
+                Directive::Text(text) => {
                     out.extend_from_slice(text);
                     continue;
                 }
-                Piece::Spec(spec) => spec,
+                Directive::Spec(spec) => spec,
             };
             if spec.star_width {
                 let width = next(4)? as i32;

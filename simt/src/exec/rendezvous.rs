@@ -4,7 +4,7 @@
 //! that a compiler copied into both arms of a branch still exchanges values between them.
 
 use super::collective::{compute, gather, named, scatter, unnamed};
-use super::exchange::{COLLECTIVE, Exchange, Kind};
+use super::exchange::{COLLECTIVE, Collective, Exchange};
 use super::lanes::lanes_of;
 use super::layout::Row;
 use super::warp::{Split, State, Warp};
@@ -107,7 +107,7 @@ fn perform(warp: &mut Warp, cx: &mut Cx, program: &Program, pools: &[Vec<Row>], 
     }
     if cx.observer.is_some() {
         let sites: Vec<(u32, u32)> = parties.iter().map(|&i| (warp.splits[i].pc - 1, warp.splits[i].mask)).collect();
-        let meeting = Meeting { warp: warp.index, lanes: exchange.present, kind: Kind::of(imm), sites: &sites };
+        let meeting = Meeting { warp: warp.index, lanes: exchange.present, kind: Collective::of(imm), sites: &sites };
         cx.observe(|o, _| o.met(&meeting));
     }
     cx.counters.collectives += 1;

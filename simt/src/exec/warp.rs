@@ -45,7 +45,7 @@ pub struct Split {
 
 /// An activation of a function; the same for all lanes that came the same way.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame {
+pub struct Activation {
     pub(super) parent: u32,
     pub function: u32,
     pub(super) call: u32,
@@ -75,7 +75,7 @@ pub struct Warp {
     pub index: u32,
     pub live: u32,
     pub splits: Vec<Split>,
-    pub(super) frames: Vec<Frame>,
+    pub(super) frames: Vec<Activation>,
     pub(super) known: HashMap<(u32, u32, u32), u32>,
     pub(super) regs: Vec<Row>,
     pub(super) preds: Vec<u32>,
@@ -130,7 +130,8 @@ impl Warp {
         self.known.clear();
         self.splits.clear();
         self.stack.iter_mut().for_each(Stack::clear);
-        let root = Frame { parent: 0, function: entry, call: 0, return_to: 0, depth: 0, row: 0, pred: 0, local: 0 };
+        let root =
+            Activation { parent: 0, function: entry, call: 0, return_to: 0, depth: 0, row: 0, pred: 0, local: 0 };
         self.frames.push(root);
         self.reserve(&root, function);
         self.clear(&root, function, !0);
@@ -140,7 +141,7 @@ impl Warp {
         }
     }
 
-    pub(super) fn reserve(&mut self, frame: &Frame, function: &Function) {
+    pub(super) fn reserve(&mut self, frame: &Activation, function: &Function) {
         let rows = ((frame.row + function.row_bytes) / ROW) as usize;
         if self.regs.len() < rows {
             self.regs.resize(rows, Row([0; LANES]));
@@ -156,7 +157,7 @@ impl Warp {
     }
 
     /// Gives lanes that enter a frame defined contents for what they may read before they write it.
-    pub(super) fn clear(&mut self, frame: &Frame, function: &Function, lanes: u32) {
+    pub(super) fn clear(&mut self, frame: &Activation, function: &Function, lanes: u32) {
         let blank = |row: &mut Row, value: u32| {
             if lanes == !0 {
                 *row = Row([value; LANES]);

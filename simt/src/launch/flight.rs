@@ -12,7 +12,7 @@ use super::start::{Launch, Launching, Start};
 use crate::counters::Counters;
 use crate::exec::Site;
 use crate::fault::{Fault, Stuck};
-use crate::memory::{Entry, lookup};
+use crate::memory::{Allocation, lookup};
 use crate::observer::Observer;
 use crate::program::Overlap;
 
@@ -241,7 +241,7 @@ impl Waiting {
     /// Whether it looks at memory that another process may still write.
     pub fn sees_others(&self) -> bool {
         let cx = &self.flight.worker.cx;
-        cx.sites.iter().any(|s| s.size != 0 && lookup(&cx.memory, s.base).is_some_and(Entry::has_others))
+        cx.sites.iter().any(|s| s.size != 0 && lookup(&cx.memory, s.base).is_some_and(Allocation::has_others))
     }
 
     /// Who waits where, in words: a line for each group of lanes.

@@ -31,7 +31,7 @@ unsafe impl Send for Begun {}
 
 /// Who runs, and whose turn it is.
 #[derive(Default)]
-struct State {
+struct Dispatch {
     /// The next block to begin, and the end of those that may.
     next: u64,
     end: u64,
@@ -57,7 +57,7 @@ pub(super) struct Rest {
 }
 
 struct Turns {
-    state: Mutex<State>,
+    state: Mutex<Dispatch>,
     /// Told whenever a block ends, or what is left is for one core.
     changed: Condvar,
 }
@@ -73,7 +73,7 @@ enum Next {
 }
 
 impl Turns {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Dispatch> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,7 +151,7 @@ impl Drop for Unwinding<'_> {
 impl Run<'_> {
     /// Blocks that talk to each other, on several cores as far as that goes.
     pub(super) fn ordered(&self, pool: &rayon::ThreadPool) -> Result<Rest, Failure> {
-        let state = Mutex::new(State { end: self.blocks, ..State::default() });
+        let state = Mutex::new(Dispatch { end: self.blocks, ..Dispatch::default() });
         let turns = Turns { state, changed: Condvar::new() };
         pool.broadcast(|_| {
             let _unwinding = Unwinding(&turns);
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn who_panics_lets_the_others_leave() {
-        let state = Mutex::new(State { end: 2, next: 2, ..State::default() });
+        let state = Mutex::new(Dispatch { end: 2, next: 2, ..Dispatch::default() });
         let turns = Turns { state, changed: Condvar::new() };
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| turns.wait(1));

@@ -4,7 +4,7 @@ use super::allocate;
 use super::facts::{self, Facts, Ordered, accesses};
 use super::integer::{operands, unsupported};
 use super::mods::{Mods, wide};
-use super::operand::{Address, Class, List, Symbol, V};
+use super::operand::{Address, List, RegisterClass, Symbol, V};
 use super::proto::{Builder, Lowered};
 use crate::exec::cvt::{self, Extend};
 use crate::exec::mem::{self, Via as Row};
@@ -99,8 +99,8 @@ impl Builder<'_> {
             Base::Reg(r) => {
                 let row = V::Reg(r.0);
                 let via = match self.class(row) {
-                    Class::Wide => Row::Register64,
-                    Class::Narrow if matches!(space, Space::Shared | Space::Local) => Row::Register32,
+                    RegisterClass::Wide => Row::Register64,
+                    RegisterClass::Narrow if matches!(space, Space::Shared | Space::Local) => Row::Register32,
                     _ => return Err("an address needs a 64-bit register".to_string()),
                 };
                 let in_frame = space == Space::Param && !self.function.is_entry;
@@ -214,7 +214,7 @@ impl Builder<'_> {
                 continue;
             }
             let target = self.reg(operand);
-            let is_wide = target.is_some_and(|v| self.class(v) == Class::Wide);
+            let is_wide = target.is_some_and(|v| self.class(v) == RegisterClass::Wide);
             // Narrow signed and narrow-in-wide values are extended behind the load.
             if is_wide && !wide(ty) || matches!(ty, Type::S8 | Type::S16) {
                 let t = self.temp(false);
@@ -524,7 +524,7 @@ fn raw_type(ty: Type) -> Type {
 /// A value to store; a wide register gives its low bits.
 pub(super) fn narrowed(b: &mut Builder<'_>, operand: &Operand, ty: Type) -> Lowered<V> {
     match b.reg(operand) {
-        Some(v) if b.class(v) == Class::Wide && !wide(ty) => {
+        Some(v) if b.class(v) == RegisterClass::Wide && !wide(ty) => {
             let t = b.temp(false);
             b.moved(cvt::extend(Extend::Truncate), t, v);
             Ok(t)

@@ -7,13 +7,13 @@
 //!
 //! That holds between frames as well: lanes of one warp that are in different functions have frames in the same rows,
 //! and those of another width would hold another lane's part there. So all frames above an entry's are made of
-//! units of the same shape, one row of 64-bit registers and one of 32-bit registers each: see [`Shape`].
+//! units of the same shape, one row of 64-bit registers and one of 32-bit registers each: see [`FrameLayout`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::graph::Block;
-use super::operand::{Class, P, V, X};
+use super::graph::BasicBlock;
+use super::operand::{P, RegisterClass, V, X};
 use super::proto::Proto;
 use crate::exec::{PRED_FIRST, PRED_SINK, PRED_TRUE, ROW};
 
@@ -60,7 +60,7 @@ impl Places {
 
 /// Where the rows of a frame lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Shape {
+pub(super) enum FrameLayout {
     /// All rows of 64-bit registers, then those of 32-bit registers: for entries, whose frame is the first of every
     /// lane, so that no other overlaps it.
     Packed,
@@ -71,28 +71,28 @@ pub(super) enum Shape {
 /// Bytes of a unit: a row of 64-bit registers and one of 32-bit registers.
 const UNIT: u32 = 3 * ROW;
 
-impl Shape {
+impl FrameLayout {
     /// Place of row number `n` of 64-bit registers.
     fn wide(self, n: u32) -> u32 {
         match self {
-            Shape::Packed => n * 2 * ROW,
-            Shape::Units => n * UNIT,
+            FrameLayout::Packed => n * 2 * ROW,
+            FrameLayout::Units => n * UNIT,
         }
     }
 
     /// Place of row number `n` of 32-bit registers, behind `wide` rows of 64-bit ones.
     fn narrow(self, n: u32, wide: u32) -> u32 {
         match self {
-            Shape::Packed => (2 * wide + n) * ROW,
-            Shape::Units => n * UNIT + 2 * ROW,
+            FrameLayout::Packed => (2 * wide + n) * ROW,
+            FrameLayout::Units => n * UNIT + 2 * ROW,
         }
     }
 
     /// Bytes of a frame with so many rows.
     fn bytes(self, narrow: u32, wide: u32) -> u32 {
         match self {
-            Shape::Packed => (2 * wide + narrow) * ROW,
-            Shape::Units => narrow.max(wide) * UNIT,
+            FrameLayout::Packed => (2 * wide + narrow) * ROW,
+            FrameLayout::Units => narrow.max(wide) * UNIT,
         }
     }
 }
@@ -141,7 +141,7 @@ const UNSEEN: u32 = u32::MAX;
 const NONE: u32 = u32::MAX;
 
 /// Registers that live in more than one block, numbered.
-fn across(protos: &[Proto], blocks: &[Block], order: &[usize], registers: usize) -> (Vec<u32>, Vec<u32>) {
+fn across(protos: &[Proto], blocks: &[BasicBlock], order: &[usize], registers: usize) -> (Vec<u32>, Vec<u32>) {
     let mut home = vec![UNSEEN; registers];
     let mut number = vec![NONE; registers];
     let mut shared = Vec::new();
@@ -172,7 +172,7 @@ struct Live {
     end: Vec<u64>,
 }
 
-fn liveness(protos: &[Proto], blocks: &[Block], order: &[usize], number: &[u32], count: usize) -> Live {
+fn liveness(protos: &[Proto], blocks: &[BasicBlock], order: &[usize], number: &[u32], count: usize) -> Live {
     let words = count.div_ceil(64);
     let n = blocks.len();
     let (mut reads, mut writes) = (vec![0u64; n * words], vec![0u64; n * words]);
@@ -248,7 +248,7 @@ impl Lives {
 }
 
 /// Where registers are live.
-fn lives(protos: &[Proto], blocks: &[Block], order: &[usize], registers: usize) -> Lives {
+fn lives(protos: &[Proto], blocks: &[BasicBlock], order: &[usize], registers: usize) -> Lives {
     let (number, shared) = across(protos, blocks, order, registers);
     let mut lives = Lives { first: vec![u32::MAX; registers], last: vec![0; registers], unset: Vec::new() };
     let mut position = 0u32;
@@ -302,7 +302,7 @@ struct Numbered {
 }
 
 /// The linear scan: a register gets a place that is free where its life begins.
-fn scan(lives: &Lives, classes: &[Class]) -> Result<Numbered, String> {
+fn scan(lives: &Lives, classes: &[RegisterClass]) -> Result<Numbered, String> {
     let Lives { first, last, .. } = lives;
     let registers = classes.len();
     let mut queue: Vec<u32> = (0..registers as u32).filter(|&r| first[r as usize] != u32::MAX).collect();
@@ -315,10 +315,10 @@ fn scan(lives: &Lives, classes: &[Class]) -> Result<Numbered, String> {
     let (mut now, mut pressure) = ([0u32; 3], 0);
     for &r in &queue {
         let class = match classes[r as usize] {
-            Class::Narrow => 0,
-            Class::Wide => 1,
-            Class::Pred => 2,
-            Class::Other => return Err("registers of 128 bits are not supported".to_string()),
+            RegisterClass::Narrow => 0,
+            RegisterClass::Wide => 1,
+            RegisterClass::Pred => 2,
+            RegisterClass::Other => return Err("registers of 128 bits are not supported".to_string()),
         };
         let start = first[r as usize];
         for c in 0..3 {
@@ -346,10 +346,10 @@ fn scan(lives: &Lives, classes: &[Class]) -> Result<Numbered, String> {
 /// Gives every register its place.
 pub(super) fn allocate(
     protos: &[Proto],
-    blocks: &[Block],
+    blocks: &[BasicBlock],
     order: &[usize],
-    classes: &[Class],
-    shape: Shape,
+    classes: &[RegisterClass],
+    shape: FrameLayout,
 ) -> Result<Places, String> {
     let lives = lives(protos, blocks, order, classes.len());
     let Numbered { mut slot, count, pressure } = scan(&lives, classes)?;
@@ -358,8 +358,8 @@ pub(super) fn allocate(
     }
     for (s, class) in slot.iter_mut().zip(classes).filter(|(s, _)| **s != u32::MAX) {
         *s = match class {
-            Class::Wide => shape.wide(*s),
-            Class::Pred => *s + u32::from(PRED_FIRST),
+            RegisterClass::Wide => shape.wide(*s),
+            RegisterClass::Pred => *s + u32::from(PRED_FIRST),
             _ => shape.narrow(*s, count[1]),
         };
     }

@@ -6,15 +6,15 @@
 
 use std::collections::HashMap;
 
-use super::graph::Block;
+use super::graph::BasicBlock;
 use super::operand::P;
-use super::proto::{Builder, Kind};
+use super::proto::{Builder, Control};
 use crate::exec::barrier::bar;
 use crate::note::Mark;
 
 /// Marks by operation of the function: barriers that all threads of the block wait at, and the places behind them. Groups are numbered
 /// from `first` on.
-pub(super) fn marks(b: &Builder<'_>, blocks: &[Block], first: u32) -> (HashMap<usize, Vec<Mark>>, u32) {
+pub(super) fn marks(b: &Builder<'_>, blocks: &[BasicBlock], first: u32) -> (HashMap<usize, Vec<Mark>>, u32) {
     let mut marks: HashMap<usize, Vec<Mark>> = HashMap::new();
     let barriers: Vec<(usize, usize)> = barriers(b, blocks);
     if barriers.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn marks(b: &Builder<'_>, blocks: &[Block], first: u32) -> (HashMap<u
 }
 
 /// Operations that are barriers of the whole block, with their blocks.
-fn barriers(b: &Builder<'_>, blocks: &[Block]) -> Vec<(usize, usize)> {
+fn barriers(b: &Builder<'_>, blocks: &[BasicBlock]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (at, block) in blocks.iter().enumerate() {
         for i in block.start..block.end {
@@ -66,12 +66,12 @@ fn barriers(b: &Builder<'_>, blocks: &[Block]) -> Vec<(usize, usize)> {
 }
 
 /// Whether anything but the end of the function follows from an operation of a block on.
-fn does_something(b: &Builder<'_>, blocks: &[Block], graph: &Graph, (from, at): (usize, usize)) -> bool {
+fn does_something(b: &Builder<'_>, blocks: &[BasicBlock], graph: &Graph, (from, at): (usize, usize)) -> bool {
     let acts = |operations: std::ops::Range<usize>| {
         b.protos[operations].iter().any(|p| {
             let opcode = b.body.instructions.get(p.instruction as usize).map_or("", |i| i.opcode.as_str());
             let acts = ["ld", "ldu", "st", "atom", "red", "cp", "call", "bar", "barrier"];
-            p.kind == Kind::Plain && acts.contains(&opcode)
+            p.kind == Control::Plain && acts.contains(&opcode)
         })
     };
     let mut reached = graph.reached(from, usize::MAX);
@@ -88,7 +88,7 @@ struct Graph {
 }
 
 impl Graph {
-    fn new(blocks: &[Block]) -> Graph {
+    fn new(blocks: &[BasicBlock]) -> Graph {
         let exit = blocks.len();
         let mut successors: Vec<Vec<usize>> = blocks.iter().map(|b| b.successors().collect()).collect();
         for list in &mut successors {
@@ -197,8 +197,8 @@ mod tests {
     use super::*;
 
     fn graph(edges: &[&[usize]]) -> Graph {
-        let blocks: Vec<Block> =
-            edges.iter().map(|e| Block { start: 0, end: 1, next: None, targets: e.to_vec() }).collect();
+        let blocks: Vec<BasicBlock> =
+            edges.iter().map(|e| BasicBlock { start: 0, end: 1, next: None, targets: e.to_vec() }).collect();
         Graph::new(&blocks)
     }
 

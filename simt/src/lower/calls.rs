@@ -3,14 +3,14 @@
 use super::facts::{self, Facts};
 use super::integer::unsupported;
 use super::mods::{Mods, wide};
-use super::operand::{Class, List, P, Symbol, V, X};
+use super::operand::{List, P, RegisterClass, Symbol, V, X};
 use super::proto::{Builder, Lowered};
 use crate::exec::int::{self, Cmp};
 use crate::exec::mem::{self, Via};
 use crate::exec::words::{Plain, Words};
 use crate::exec::{alloca, control};
 use crate::note::Taint;
-use crate::program::{Call, Const, Library, Overlap, Slot, Target};
+use crate::program::{Call, Callee, Const, Library, Overlap, Slot};
 use crate::ptx::ast::{self, Instruction, Operand, Space, Type};
 use crate::ptx::pragma::machine_code_of;
 
@@ -132,7 +132,7 @@ impl Builder<'_> {
         let size = ty.bits().div_ceil(8);
         let f = if load { mem::load_handler } else { mem::store_handler };
         let f = f(Space::Local, Via::Offset, size, 1).ok_or_else(|| unsupported("a parameter of this type"))?;
-        if wide(ty) != (self.class(v) == Class::Wide) && !matches!(v, V::Const(_)) {
+        if wide(ty) != (self.class(v) == RegisterClass::Wide) && !matches!(v, V::Const(_)) {
             return Err("a parameter's register has another width".to_string());
         }
         let site = self.site();
@@ -164,13 +164,13 @@ impl Builder<'_> {
                 let function = &self.functions[index as usize];
                 let target = if function.body.is_some() {
                     self.callees.push(index);
-                    Target::Function(index)
+                    Callee::Function(index)
                 } else if let Some(which) = library(name, function) {
                     // What kernels print and allocate is ordered by their blocks.
                     if which != Library::Assert {
                         self.overlap = Overlap::None;
                     }
-                    Target::Library(which)
+                    Callee::Library(which)
                 } else {
                     return Err(self.unresolved(name));
                 };
@@ -197,7 +197,7 @@ impl Builder<'_> {
                 let row = self.src(callee, Type::U64)?;
                 let V::Reg(register) = row else { return Err("a register is needed".to_string()) };
                 let (results, params) = (results.clone(), params.clone());
-                self.call_to(Target::Indirect(register), args, returns, &params, &results)?;
+                self.call_to(Callee::Indirect(register), args, returns, &params, &results)?;
                 Ok(())
             }
             _ => Err("the callee must be a function or a register".to_string()),
@@ -229,7 +229,7 @@ impl Builder<'_> {
     /// A call whose arguments are call parameters, registers or constants.
     fn call_to(
         &mut self,
-        target: Target,
+        target: Callee,
         args: &[Operand],
         returns: &[Operand],
         params: &[ast::Param],
@@ -278,7 +278,7 @@ impl Builder<'_> {
         }
         let index = self.first_call + self.calls.len() as u32;
         let row = match call.target {
-            Target::Indirect(register) => V::Reg(register),
+            Callee::Indirect(register) => V::Reg(register),
             _ => V::None,
         };
         self.calls.push(call);

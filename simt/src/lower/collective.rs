@@ -6,7 +6,7 @@ use super::mods::Mods;
 use super::operand::{P, V, X};
 use super::proto::{Builder, Lowered, Proto};
 use crate::exec::barrier::bar;
-use crate::exec::exchange::{self, COLLECTIVE, Kind};
+use crate::exec::exchange::{self, COLLECTIVE, Collective};
 use crate::exec::{collective, control};
 use crate::note::{Role, Taint};
 use crate::ptx::ast::{Instruction, Operand, Type};
@@ -20,7 +20,7 @@ impl Builder<'_> {
             m.finish()?;
             let [mask] = operands(i)?;
             let mask = self.src(mask, Type::B32)?;
-            self.collective(Kind::WarpSync, V::None, [V::None; 3], mask);
+            self.collective(Collective::WarpSync, V::None, [V::None; 3], mask);
             return Ok(());
         }
         let aligned = m.take("aligned") || i.opcode == "bar";
@@ -104,7 +104,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn collective(&mut self, kind: Kind, d: V, [a, b, c]: [V; 3], mask: V) -> &mut Proto {
+    fn collective(&mut self, kind: Collective, d: V, [a, b, c]: [V; 3], mask: V) -> &mut Proto {
         let op = self.push(collective::collective, Facts::role(Role::Collective, Taint::All));
         (op.d, op.a, op.b, op.c, op.x) = (d, a, b, c, X::Row(mask));
         op.imm = kind as u64 | COLLECTIVE;
@@ -118,10 +118,10 @@ impl Builder<'_> {
             return Err("`shfl` without `.sync` does not exist on sm_70 and higher".to_string());
         }
         let kind = match m.any(&["up", "down", "bfly", "idx"]) {
-            Some("up") => Kind::ShflUp,
-            Some("down") => Kind::ShflDown,
-            Some("bfly") => Kind::ShflBfly,
-            Some(_) => Kind::ShflIdx,
+            Some("up") => Collective::ShflUp,
+            Some("down") => Collective::ShflDown,
+            Some("bfly") => Collective::ShflBfly,
+            Some(_) => Collective::ShflIdx,
             None => return Err("the shuffle's mode is missing".to_string()),
         };
         let ty = m.ty()?;
@@ -159,7 +159,7 @@ impl Builder<'_> {
                 return Err("Arguments mismatch for instruction 'elect'".to_string());
             };
             let (d, p, mask) = (self.dst(d, Type::B32)?, self.pred_dst(p)?, self.src(mask, Type::B32)?);
-            self.collective(Kind::Elect, d, [V::None; 3], mask).p = p;
+            self.collective(Collective::Elect, d, [V::None; 3], mask).p = p;
             return Ok(());
         }
         let ty = m.ty()?;
@@ -176,14 +176,14 @@ impl Builder<'_> {
     fn vote(&mut self, form: (Option<&str>, Type), d: &Operand, a: &Operand, mask: &Operand) -> Lowered<()> {
         let (q, mask) = (self.pred(a)?, self.src(mask, Type::B32)?);
         let kind = match form {
-            (Some("ballot"), Type::B32) => Kind::VoteBallot,
-            (Some("all"), Type::Pred) => Kind::VoteAll,
-            (Some("any"), Type::Pred) => Kind::VoteAny,
-            (Some("uni"), Type::Pred) => Kind::VoteUni,
+            (Some("ballot"), Type::B32) => Collective::VoteBallot,
+            (Some("all"), Type::Pred) => Collective::VoteAll,
+            (Some("any"), Type::Pred) => Collective::VoteAny,
+            (Some("uni"), Type::Pred) => Collective::VoteUni,
             _ => return Err(unsupported("this vote")),
         };
         let (d, p) = match kind {
-            Kind::VoteBallot => (self.dst(d, Type::B32)?, P::Sink),
+            Collective::VoteBallot => (self.dst(d, Type::B32)?, P::Sink),
             _ => (V::None, self.pred_dst(d)?),
         };
         let op = self.collective(kind, d, [V::None; 3], mask);
@@ -195,10 +195,10 @@ impl Builder<'_> {
     fn match_lanes(&mut self, form: (Option<&str>, Type), d: &Operand, a: &Operand, mask: &Operand) -> Lowered<()> {
         let (a, mask) = (self.src(a, form.1)?, self.src(mask, Type::B32)?);
         let kind = match form {
-            (Some("any"), Type::B32) => Kind::MatchAny32,
-            (Some("any"), Type::B64) => Kind::MatchAny64,
-            (Some("all"), Type::B32) => Kind::MatchAll32,
-            (Some("all"), Type::B64) => Kind::MatchAll64,
+            (Some("any"), Type::B32) => Collective::MatchAny32,
+            (Some("any"), Type::B64) => Collective::MatchAny64,
+            (Some("all"), Type::B32) => Collective::MatchAll32,
+            (Some("all"), Type::B64) => Collective::MatchAll64,
             _ => return Err(unsupported("this match")),
         };
         let (d, p) = match d {
@@ -219,21 +219,21 @@ impl Builder<'_> {
         mask: &Operand,
     ) -> Lowered<()> {
         let kind = match form {
-            (Some("add"), Type::U32 | Type::S32) => Kind::ReduxAdd,
-            (Some("min"), Type::U32) => Kind::ReduxMinU,
-            (Some("max"), Type::U32) => Kind::ReduxMaxU,
-            (Some("min"), Type::S32) => Kind::ReduxMinS,
-            (Some("max"), Type::S32) => Kind::ReduxMaxS,
-            (Some("and"), Type::B32) => Kind::ReduxAnd,
-            (Some("or"), Type::B32) => Kind::ReduxOr,
-            (Some("xor"), Type::B32) => Kind::ReduxXor,
-            (Some("min"), Type::F32) => Kind::ReduxMinF,
-            (Some("max"), Type::F32) => Kind::ReduxMaxF,
+            (Some("add"), Type::U32 | Type::S32) => Collective::ReduxAdd,
+            (Some("min"), Type::U32) => Collective::ReduxMinU,
+            (Some("max"), Type::U32) => Collective::ReduxMaxU,
+            (Some("min"), Type::S32) => Collective::ReduxMinS,
+            (Some("max"), Type::S32) => Collective::ReduxMaxS,
+            (Some("and"), Type::B32) => Collective::ReduxAnd,
+            (Some("or"), Type::B32) => Collective::ReduxOr,
+            (Some("xor"), Type::B32) => Collective::ReduxXor,
+            (Some("min"), Type::F32) => Collective::ReduxMinF,
+            (Some("max"), Type::F32) => Collective::ReduxMaxF,
             _ => return Err(unsupported("this reduction")),
         };
         let (a, mask) = (self.src(a, Type::B32)?, self.src(mask, Type::B32)?);
         let d = self.dst(d, Type::B32)?;
-        if (abs || nan) && !matches!(kind, Kind::ReduxMinF | Kind::ReduxMaxF) {
+        if (abs || nan) && !matches!(kind, Collective::ReduxMinF | Collective::ReduxMaxF) {
             return Err(unsupported("`.abs` or `.NaN` with this type"));
         }
         let op = self.collective(kind, d, [a, V::None, V::None], mask);

@@ -3,9 +3,9 @@
 use super::facts::Facts;
 use super::integer::{operands, unsupported};
 use super::mods::{Mods, wide};
-use super::operand::{Class, P, V};
+use super::operand::{P, RegisterClass, V};
 use super::proto::{Builder, Lowered};
-use crate::exec::cvt::{self, Extend, General, Kind};
+use crate::exec::cvt::{self, Extend, General, Numeric};
 use crate::exec::half::{self, B, H, HalfOp, X2};
 use crate::exec::int::{self, Bin, Shift};
 use crate::exec::layout::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
@@ -14,13 +14,13 @@ use crate::exec::soft::Round;
 use crate::note::Taint;
 use crate::ptx::ast::{Instruction, Operand, Type};
 
-fn kind(ty: Type) -> Option<Kind> {
+fn kind(ty: Type) -> Option<Numeric> {
     Some(match ty {
-        Type::F16 => Kind::F16,
-        Type::BF16 => Kind::BF16,
-        Type::F32 => Kind::F32,
-        Type::F64 => Kind::F64,
-        _ if ty.is_int() => Kind::Int { bits: ty.bits() as u8, signed: ty.is_signed() },
+        Type::F16 => Numeric::F16,
+        Type::BF16 => Numeric::BF16,
+        Type::F32 => Numeric::F32,
+        Type::F64 => Numeric::F64,
+        _ if ty.is_int() => Numeric::Int { bits: ty.bits() as u8, signed: ty.is_signed() },
         _ => return None,
     })
 }
@@ -30,8 +30,8 @@ impl Builder<'_> {
     fn loose_src(&mut self, operand: &Operand, ty: Type) -> Lowered<V> {
         let Some(v) = self.reg(operand) else { return self.src(operand, ty) };
         match (self.class(v), wide(ty)) {
-            (Class::Wide, true) | (Class::Narrow, false) => Ok(v),
-            (Class::Wide, false) => {
+            (RegisterClass::Wide, true) | (RegisterClass::Narrow, false) => Ok(v),
+            (RegisterClass::Wide, false) => {
                 let t = self.temp(false);
                 self.moved(cvt::extend(Extend::Truncate), t, v);
                 Ok(t)
@@ -43,7 +43,7 @@ impl Builder<'_> {
     /// Where a result of a type goes, if the register may be wider: a row of the type's width, and the register.
     fn loose_dst(&mut self, operand: &Operand, ty: Type) -> Lowered<(V, Option<V>)> {
         match self.reg(operand) {
-            Some(v) if self.class(v) == Class::Wide && !wide(ty) => Ok((self.temp(false), Some(v))),
+            Some(v) if self.class(v) == RegisterClass::Wide && !wide(ty) => Ok((self.temp(false), Some(v))),
             _ => Ok((self.dst(operand, ty)?, None)),
         }
     }
@@ -76,7 +76,7 @@ impl Builder<'_> {
             return Err(unsupported(&format!("`.{to}.{from}`")));
         };
         let [d, a] = operands(i)?;
-        if (relu || finite) && !matches!(dst, Kind::F16 | Kind::BF16) {
+        if (relu || finite) && !matches!(dst, Numeric::F16 | Numeric::BF16) {
             return Err(unsupported("this modifier with this type"));
         }
         let mut a = self.loose_src(a, sty)?;
@@ -84,14 +84,14 @@ impl Builder<'_> {
             a = self.flushed(a, sty);
         }
         let (row, wider) = self.loose_dst(d, dty)?;
-        if let (Kind::Int { .. }, Kind::Int { .. }) = (dst, src)
+        if let (Numeric::Int { .. }, Numeric::Int { .. }) = (dst, src)
             && !sat
         {
             self.int_to_int(row, dty, a, sty);
             self.widen_into(row, dty, wider);
             return Ok(());
         }
-        let float_to_int = matches!(dst, Kind::Int { .. }) && !matches!(src, Kind::Int { .. });
+        let float_to_int = matches!(dst, Numeric::Int { .. }) && !matches!(src, Numeric::Int { .. });
         let mode = match integral {
             Some("rni") => Round::Nearest,
             Some("rzi") => Round::Zero,
@@ -100,8 +100,8 @@ impl Builder<'_> {
             None if float_to_int => return Err("a rounding modifier is missing".to_string()),
             // To a float that may not hold the value.
             None if round.is_none()
-                && !matches!(dst, Kind::Int { .. })
-                && (matches!(src, Kind::Int { .. }) || sty.bits() > dty.bits()) =>
+                && !matches!(dst, Numeric::Int { .. })
+                && (matches!(src, Numeric::Int { .. }) || sty.bits() > dty.bits()) =>
             {
                 return Err("Rounding modifier required for instruction 'cvt'".to_string());
             }
@@ -109,10 +109,10 @@ impl Builder<'_> {
         };
         let is_integral = integral.is_some();
         // Integers of 8 and 16 bits go through 32 bits on their way to a float.
-        let small = matches!(src, Kind::Int { bits: 8 | 16, .. });
+        let small = matches!(src, Numeric::Int { bits: 8 | 16, .. });
         let (direct_src, direct_a) = match src {
-            Kind::Int { signed, .. } if small && !sat => {
-                (Kind::Int { bits: 32, signed }, self.extended_to(a, sty, false))
+            Numeric::Int { signed, .. } if small && !sat => {
+                (Numeric::Int { bits: 32, signed }, self.extended_to(a, sty, false))
             }
             _ => (src, a),
         };

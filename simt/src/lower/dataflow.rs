@@ -9,7 +9,7 @@ pub(super) fn has(i: &Instruction, word: &str) -> bool {
 }
 
 /// Where registers are written and read.
-pub(super) struct Flow<'a> {
+pub(super) struct DefUse<'a> {
     pub body: &'a Body,
     pub writes: HashMap<Reg, Vec<usize>>,
     pub reads: HashMap<Reg, Vec<usize>>,
@@ -43,9 +43,9 @@ fn has_destination(i: &Instruction) -> bool {
     computes(i) || ["ld", "ldu", "atom", "cvta", "shfl", "vote", "match", "activemask"].contains(&i.opcode.as_str())
 }
 
-impl<'a> Flow<'a> {
-    pub(super) fn new(body: &'a Body) -> Flow<'a> {
-        let mut flow = Flow { body, writes: HashMap::new(), reads: HashMap::new() };
+impl<'a> DefUse<'a> {
+    pub(super) fn new(body: &'a Body) -> DefUse<'a> {
+        let mut flow = DefUse { body, writes: HashMap::new(), reads: HashMap::new() };
         for (at, i) in body.instructions.iter().enumerate() {
             let from = usize::from(has_destination(i));
             for operand in &i.operands[..from.min(i.operands.len())] {

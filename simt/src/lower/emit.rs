@@ -1,13 +1,13 @@
 //! Emission: decoded functions become code, in the order of their blocks and with registers in their places.
 
-use super::allocate::{self, Places, Shape};
+use super::allocate::{self, FrameLayout, Places};
 use super::facts::Facts;
-use super::operand::{Class, P, V, X};
-use super::proto::{Builder, Kind, Proto};
+use super::operand::{P, RegisterClass, V, X};
+use super::proto::{Builder, Control, Proto};
 use super::{Lowering, behind, graph, notes, objects, polls, seeds};
 use crate::exec::{Op, PRED_SINK, control};
-use crate::note::{Class as Counted, Taint, Work};
-use crate::program::{Debug, Function, Overlap, Target};
+use crate::note::{Class, Taint, Work};
+use crate::program::{Callee, Debug, Function, Overlap};
 use crate::ptx::ast;
 
 impl Lowering<'_> {
@@ -21,7 +21,7 @@ impl Lowering<'_> {
     ) -> Result<(), String> {
         let blocks = graph::blocks(&b.protos, labels);
         let order = graph::layout(&blocks);
-        let shape = if b.function.is_entry { Shape::Packed } else { Shape::Units };
+        let shape = if b.function.is_entry { FrameLayout::Packed } else { FrameLayout::Units };
         let places = allocate::allocate(&b.protos, &blocks, &order, &b.classes, shape)?;
         let mut predecessors = vec![0u32; blocks.len()];
         for &block in &order {
@@ -52,7 +52,7 @@ impl Lowering<'_> {
             position[block] = program.ops.len() as u32;
             let this = &blocks[block];
             for (at, proto) in (this.start..).zip(&b.protos[this.start..this.end]) {
-                if proto.kind != Kind::Plain && proto.kind != Kind::Stop {
+                if proto.kind != Control::Plain && proto.kind != Control::Stop {
                     patches.push((program.ops.len(), block));
                 }
                 let op = operation(proto, &places, debug, &mut program.lists);
@@ -67,7 +67,7 @@ impl Lowering<'_> {
                 weight += proto.weight;
             }
             let last = b.protos[this.end - 1].kind.clone();
-            let Some(next) = this.next.filter(|_| !matches!(last, Kind::Branch(_))) else { continue };
+            let Some(next) = this.next.filter(|_| !matches!(last, Control::Branch(_))) else { continue };
             // Splits meet only where control jumps to.
             if order.get(n + 1) == Some(&next) && predecessors[next] == 1 {
                 continue;
@@ -113,7 +113,7 @@ impl Lowering<'_> {
     fn patch(
         &mut self,
         patches: &[(usize, usize)],
-        blocks: &[graph::Block],
+        blocks: &[graph::BasicBlock],
         position: &[u32],
         b: &Builder<'_>,
         labels: &[usize],
@@ -130,12 +130,12 @@ impl Lowering<'_> {
             }
             let this = &blocks[block];
             match &b.protos[this.end - 1].kind {
-                Kind::Jump(_) => self.program.ops[op].x = at(this.targets.first().copied())?,
-                Kind::Branch(_) => {
+                Control::Jump(_) => self.program.ops[op].x = at(this.targets.first().copied())?,
+                Control::Branch(_) => {
                     self.program.ops[op].x = at(this.targets.first().copied())?;
                     self.program.ops[op].c = at(this.next)?;
                 }
-                Kind::Indexed(list) => {
+                Control::Indexed(list) => {
                     let start = self.program.lists.len() as u32;
                     self.program.lists.push(list.len() as u32);
                     for l in list {
@@ -146,7 +146,7 @@ impl Lowering<'_> {
                     }
                     self.program.ops[op].x = start;
                 }
-                Kind::Plain | Kind::Stop => {}
+                Control::Plain | Control::Stop => {}
             }
         }
         Ok(())
@@ -155,8 +155,8 @@ impl Lowering<'_> {
     /// Takes over what the builder has gathered besides code.
     fn collect(&mut self, b: &mut Builder<'_>, places: &Places, result: &mut Function) {
         for mut call in b.calls.drain(..) {
-            if let Target::Indirect(register) = call.target {
-                call.target = Target::Indirect(places.slot.get(register as usize).copied().unwrap_or(0));
+            if let Callee::Indirect(register) = call.target {
+                call.target = Callee::Indirect(places.slot.get(register as usize).copied().unwrap_or(0));
             }
             self.program.calls.push(call);
         }
@@ -164,8 +164,8 @@ impl Lowering<'_> {
         for &r in &places.unset {
             let slot = places.slot[r as usize];
             match b.classes[r as usize] {
-                Class::Pred => result.unset_preds.push(slot),
-                class => result.unset_rows.push((slot, class == Class::Wide)),
+                RegisterClass::Pred => result.unset_preds.push(slot),
+                class => result.unset_rows.push((slot, class == RegisterClass::Wide)),
             }
         }
         result.row_bytes = places.row_bytes;
@@ -200,13 +200,13 @@ fn bare(like: &Proto) -> Proto {
         imm: 0,
         x: X::Raw(0),
         list: None,
-        kind: Kind::Plain,
+        kind: Control::Plain,
         apart: false,
         instruction: like.instruction,
         weight: 0,
         carry: (false, false),
         facts: Facts::registers(Taint::Defined),
-        class: Counted::Control,
+        class: Class::Control,
         work: Work::None,
     }
 }

@@ -7,7 +7,7 @@ use super::operand::V;
 use super::proto::{Builder, Lowered};
 use crate::approx;
 use crate::exec::OpFn;
-use crate::exec::cvt::{self, Kind};
+use crate::exec::cvt::{self, Numeric};
 use crate::exec::float::{self, Approx, Arith, Unary};
 use crate::exec::half::{self, B, H, HalfOp, X2};
 use crate::exec::soft::Round;
@@ -131,9 +131,9 @@ impl Builder<'_> {
 
     /// A half-precision source as f32, which is exact.
     fn widened_half(&mut self, operand: &Operand, bf16: bool) -> Lowered<V> {
-        let (ty, kind) = if bf16 { (Type::BF16, Kind::BF16) } else { (Type::F16, Kind::F16) };
+        let (ty, kind) = if bf16 { (Type::BF16, Numeric::BF16) } else { (Type::F16, Numeric::F16) };
         let a = self.src(operand, ty)?;
-        let f = cvt::direct(Kind::F32, kind, Round::Nearest, false).ok_or_else(|| unsupported("this type"))?;
+        let f = cvt::direct(Numeric::F32, kind, Round::Nearest, false).ok_or_else(|| unsupported("this type"))?;
         let t = self.temp(false);
         self.op1(f, Taint::All, t, a);
         Ok(t)

@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::integer::unsupported;
 use super::mods::Mods;
 use super::operand::{P, V, X};
-use super::proto::{Builder, Kind, Lowered};
+use super::proto::{Builder, Control, Lowered};
 use crate::exec::{OpFn, alloca, control};
 use crate::note::{Role, Taint};
 use crate::ptx::ast::{self, Instruction, Operand, Type};
@@ -18,11 +18,11 @@ impl Builder<'_> {
         let guard = self.guard();
         let decides = Facts::role(Role::Branch, Taint::All);
         if guard == P::True {
-            self.push(control::jump, decides).kind = Kind::Jump(*label);
+            self.push(control::jump, decides).kind = Control::Jump(*label);
         } else {
             let op = self.push(control::branch, decides);
             // The guard decides where lanes go; all of them execute the branch.
-            (op.guard, op.q, op.kind) = (P::True, guard, Kind::Branch(*label));
+            (op.guard, op.q, op.kind) = (P::True, guard, Control::Branch(*label));
         }
         Ok(())
     }
@@ -46,7 +46,7 @@ impl Builder<'_> {
         targets.iter().try_for_each(|&l| self.check_label(l))?;
         let a = self.src(index, Type::U32)?;
         let op = self.push(control::branch_indexed, Facts::role(Role::Branch, Taint::All));
-        (op.a, op.kind) = (a, Kind::Indexed(targets.clone()));
+        (op.a, op.kind) = (a, Control::Indexed(targets.clone()));
         Ok(())
     }
 
@@ -70,7 +70,7 @@ impl Builder<'_> {
         let unguarded = self.guard() == P::True;
         let op = self.push(f, Facts::registers(Taint::Defined));
         if unguarded {
-            op.kind = Kind::Stop;
+            op.kind = Control::Stop;
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Builder<'_> {
         self.store_returns()?;
         self.give_back_stack();
         let op = self.push(control::ret, Facts::registers(Taint::Defined));
-        (op.kind, op.guard, op.weight) = (Kind::Stop, P::True, 0);
+        (op.kind, op.guard, op.weight) = (Control::Stop, P::True, 0);
         Ok(())
     }
 }

@@ -6,11 +6,11 @@
 //! that leave a loop wait for those that stay.
 
 use super::operand::P;
-use super::proto::{Kind, Proto};
+use super::proto::{Control, Proto};
 
 /// A basic block: operations from `start` to before `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct BasicBlock {
     pub start: usize,
     pub end: usize,
     /// Block that control falls into at its end.
@@ -19,24 +19,24 @@ pub(super) struct Block {
     pub targets: Vec<usize>,
 }
 
-impl Block {
+impl BasicBlock {
     pub(super) fn successors(&self) -> impl Iterator<Item = usize> + '_ {
         self.targets.iter().copied().chain(self.next)
     }
 }
 
 /// Blocks in text order. `labels[l]` is the operation that label `l` stands before.
-pub(super) fn blocks(protos: &[Proto], labels: &[usize]) -> Vec<Block> {
+pub(super) fn blocks(protos: &[Proto], labels: &[usize]) -> Vec<BasicBlock> {
     let n = protos.len();
     let mut leader = vec![false; n + 1];
     leader[0] = true;
     let at = |label: u32| labels.get(label as usize).copied().unwrap_or(n).min(n);
     for (i, p) in protos.iter().enumerate() {
         match &p.kind {
-            Kind::Plain => continue,
-            Kind::Jump(l) | Kind::Branch(l) => leader[at(l.0)] = true,
-            Kind::Indexed(ls) => ls.iter().for_each(|l| leader[at(l.0)] = true),
-            Kind::Stop => {}
+            Control::Plain => continue,
+            Control::Jump(l) | Control::Branch(l) => leader[at(l.0)] = true,
+            Control::Indexed(ls) => ls.iter().for_each(|l| leader[at(l.0)] = true),
+            Control::Stop => {}
         }
         leader[i + 1] = true;
     }
@@ -47,16 +47,16 @@ pub(super) fn blocks(protos: &[Proto], labels: &[usize]) -> Vec<Block> {
         let end = starts.get(b + 1).copied().unwrap_or(n);
         let fall = (b + 1 < starts.len()).then_some(b + 1);
         let (next, targets) = match &protos[end - 1].kind {
-            Kind::Plain => (fall, Vec::new()),
-            Kind::Jump(l) => (None, block_at(at(l.0)).into_iter().collect()),
-            Kind::Branch(l) => (fall, block_at(at(l.0)).into_iter().collect()),
-            Kind::Indexed(ls) => (
+            Control::Plain => (fall, Vec::new()),
+            Control::Jump(l) => (None, block_at(at(l.0)).into_iter().collect()),
+            Control::Branch(l) => (fall, block_at(at(l.0)).into_iter().collect()),
+            Control::Indexed(ls) => (
                 fall.filter(|_| protos[end - 1].guard != P::True),
                 ls.iter().filter_map(|l| block_at(at(l.0))).collect(),
             ),
-            Kind::Stop => (None, Vec::new()),
+            Control::Stop => (None, Vec::new()),
         };
-        blocks.push(Block { start, end, next, targets });
+        blocks.push(BasicBlock { start, end, next, targets });
     }
     blocks
 }
@@ -65,42 +65,42 @@ pub(super) fn blocks(protos: &[Proto], labels: &[usize]) -> Vec<Block> {
 const MAX_NESTING: u32 = 64;
 
 /// The reachable blocks in the order in which to lay them out; the first is block 0.
-pub(super) fn layout(blocks: &[Block]) -> Vec<usize> {
+pub(super) fn layout(blocks: &[BasicBlock]) -> Vec<usize> {
     let mut order = Vec::with_capacity(blocks.len());
     if blocks.is_empty() {
         return order;
     }
     let mut state = Tarjan::new(blocks.len());
-    // Work: place a block, or order a region from its entry.
-    enum Work {
+    // Task: place a block, or order a region from its entry.
+    enum Task {
         Place(usize),
         Region { nodes: Vec<usize>, entry: usize, depth: u32 },
     }
     let all: Vec<usize> = (0..blocks.len()).collect();
-    let mut work = vec![Work::Region { nodes: all, entry: 0, depth: 0 }];
+    let mut work = vec![Task::Region { nodes: all, entry: 0, depth: 0 }];
     while let Some(item) = work.pop() {
         let (nodes, entry, depth) = match item {
-            Work::Place(block) => {
+            Task::Place(block) => {
                 order.push(block);
                 continue;
             }
-            Work::Region { nodes, entry, depth } => (nodes, entry, depth),
+            Task::Region { nodes, entry, depth } => (nodes, entry, depth),
         };
         // Components come in reverse topological order, which is what a stack wants.
         for component in state.components(blocks, &nodes, entry) {
             let [only] = component.as_slice() else {
                 let head = component[component.len() - 1];
                 if depth >= MAX_NESTING {
-                    work.extend(component.iter().map(|&b| Work::Place(b)));
+                    work.extend(component.iter().map(|&b| Task::Place(b)));
                     continue;
                 }
                 let rest: Vec<usize> = component[..component.len() - 1].to_vec();
                 // The head first, then what it leads to without going through it again.
-                work.push(Work::Region { nodes: rest, entry: head, depth: depth + 1 });
-                work.push(Work::Place(head));
+                work.push(Task::Region { nodes: rest, entry: head, depth: depth + 1 });
+                work.push(Task::Place(head));
                 continue;
             };
-            work.push(Work::Place(*only));
+            work.push(Task::Place(*only));
         }
     }
     order
@@ -122,7 +122,7 @@ impl Tarjan {
 
     /// Strongly connected components of the region that `entry` reaches, in reverse topological order; in each, the block that
     /// was reached first stands last. If `entry` is not one of the nodes, edges into it are ignored.
-    fn components(&mut self, blocks: &[Block], nodes: &[usize], entry: usize) -> Vec<Vec<usize>> {
+    fn components(&mut self, blocks: &[BasicBlock], nodes: &[usize], entry: usize) -> Vec<Vec<usize>> {
         self.current += 1;
         for &b in nodes {
             self.region[b] = self.current;
@@ -182,8 +182,8 @@ impl Tarjan {
 mod tests {
     use super::*;
 
-    fn graph(edges: &[&[usize]]) -> Vec<Block> {
-        edges.iter().map(|e| Block { start: 0, end: 1, next: None, targets: e.to_vec() }).collect()
+    fn graph(edges: &[&[usize]]) -> Vec<BasicBlock> {
+        edges.iter().map(|e| BasicBlock { start: 0, end: 1, next: None, targets: e.to_vec() }).collect()
     }
 
     #[test]
@@ -223,8 +223,8 @@ mod tests {
         // A chain of loops within loops.
         let mut edges: Vec<Vec<usize>> = (0..n).map(|i| vec![i + 1]).collect();
         edges.extend((0..n).map(|i| if i + 1 < n { vec![n + i + 1, n - 1 - i] } else { vec![0] }));
-        let blocks: Vec<Block> =
-            edges.iter().map(|e| Block { start: 0, end: 1, next: None, targets: e.clone() }).collect();
+        let blocks: Vec<BasicBlock> =
+            edges.iter().map(|e| BasicBlock { start: 0, end: 1, next: None, targets: e.clone() }).collect();
         assert_eq!(layout(&blocks).len(), 2 * n);
     }
 }

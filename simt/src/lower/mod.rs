@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use crate::module::KernelInfo;
-use crate::program::{Const, Function, Global, Program, SharedVariable, Slot};
+use crate::program::{Const, Function, GlobalVariable, Program, SharedVariable, Slot};
 use crate::ptx::ast::{self, Linkage, Pos, Space};
 use crate::ptx::{self, Diagnostic};
 use operand::Symbol;
@@ -293,8 +293,8 @@ impl<'a> Lowering<'a> {
     }
 }
 
-fn global(v: &ast::Variable) -> Global {
-    Global {
+fn global(v: &ast::Variable) -> GlobalVariable {
+    GlobalVariable {
         name: v.name.clone(),
         size: v.size,
         align: v.align.max(1),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::allocate::Places;
 use super::facts::Effect;
 use super::objects::{self, Holds};
-use super::operand::{Class as Width, List, P, V, X};
+use super::operand::{List, P, RegisterClass, V, X};
 use super::proto::{Builder, Proto};
 use crate::exec::{CONST, PRED_CARRY};
 use crate::note::Work;
@@ -99,7 +99,7 @@ fn row(b: &Builder<'_>, v: V, places: &Places) -> Option<Reg> {
 fn width(b: &Builder<'_>, v: V) -> bool {
     match v {
         V::Const(at) => b.consts.binary_search_by_key(&at, |c| c.at).is_ok_and(|i| b.consts[i].wide),
-        other => b.class(other) == Width::Wide,
+        other => b.class(other) == RegisterClass::Wide,
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) struct List {
 
 /// What a register is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
+pub(super) enum RegisterClass {
     Pred,
     Narrow,
     Wide,

@@ -3,7 +3,7 @@
 //! Such a loop asks memory by a strong load or an atomic operation, and what it is told decides whether it goes round again. How often
 //! it does depends on when others answer. A loop around `atom.cas` looks the same, and counts as one.
 
-use super::dataflow::{Flow, computes, has, mentions, registers};
+use super::dataflow::{DefUse, computes, has, mentions, registers};
 use crate::ptx::ast::{Body, Instruction, Operand, Reg};
 
 /// `is_entry`: otherwise a caller may have the loop.
@@ -12,7 +12,7 @@ pub(super) fn polls(body: &Body, is_entry: bool) -> bool {
     if asking.is_empty() || !is_entry {
         return !asking.is_empty();
     }
-    let flow = Flow::new(body);
+    let flow = DefUse::new(body);
     let loops = loops(body);
     asking.into_iter().any(|at| {
         let mut told: Vec<Reg> = Vec::new();

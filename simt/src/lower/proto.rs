@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::facts::Facts;
-use super::operand::{Class, List, P, Symbol, V, X};
+use super::operand::{List, P, RegisterClass, Symbol, V, X};
 use crate::exec::layout::ROW;
 use crate::exec::{OpFn, control, cvt, int};
 use crate::note::Work;
-use crate::note::{Class as Counted, Taint};
+use crate::note::{Class, Taint};
 use crate::program::{Call, Const, Overlap, Pooled};
 use crate::ptx::ast::{self, Body, Instruction, Label, Type};
 
@@ -16,7 +16,7 @@ pub(super) type Lowered<T> = Result<T, String>;
 
 /// What control does after an operation.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum Control {
     Plain,
     Jump(Label),
     Branch(Label),
@@ -40,7 +40,7 @@ pub(super) struct Proto {
     pub imm: u64,
     pub x: X,
     pub list: Option<Box<List>>,
-    pub kind: Kind,
+    pub kind: Control,
     /// Destinations must not share places with sources.
     pub apart: bool,
     /// Index of the instruction.
@@ -52,7 +52,7 @@ pub(super) struct Proto {
     /// What the checks need to know of it.
     pub facts: Facts,
     /// Class and cost of its instruction.
-    pub class: Counted,
+    pub class: Class,
     pub work: Work,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Builder<'a> {
     pub locals: HashMap<&'a str, Symbol>,
     /// Alignments of the body's `.param` variables.
     pub alignments: HashMap<&'a str, u32>,
-    pub classes: Vec<Class>,
+    pub classes: Vec<RegisterClass>,
     pub protos: Vec<Proto>,
     pub consts: Vec<Pooled>,
     known: HashMap<(Const, bool), u32>,
@@ -94,7 +94,7 @@ pub(super) struct Builder<'a> {
     pub at: u32,
     guard: P,
     /// Class and cost of the instruction that is being decoded.
-    pub(super) class_of: Counted,
+    pub(super) class_of: Class,
     pub(super) work_of: Work,
     fresh: bool,
     /// Where the function's stack pointer is kept, if it uses `alloca`.
@@ -111,10 +111,10 @@ impl<'a> Builder<'a> {
         globals: Rc<HashMap<&'a str, Symbol>>,
     ) -> Builder<'a> {
         let class = |ty: &Type| match ty.bits() {
-            1 => Class::Pred,
-            8..=32 => Class::Narrow,
-            64 => Class::Wide,
-            _ => Class::Other,
+            1 => RegisterClass::Pred,
+            8..=32 => RegisterClass::Narrow,
+            64 => RegisterClass::Wide,
+            _ => RegisterClass::Other,
         };
         Builder {
             functions,
@@ -143,7 +143,7 @@ impl<'a> Builder<'a> {
             pragmas: &[],
             at: 0,
             guard: P::True,
-            class_of: Counted::Control,
+            class_of: Class::Control,
             work_of: Work::None,
             fresh: true,
             saved_stack: None,
@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
         self.guard = match instruction.guard {
             None => P::True,
             Some((reg, negated)) => {
-                self.check_class(reg, Class::Pred)?;
+                self.check_class(reg, RegisterClass::Pred)?;
                 P::Reg(reg.0, negated)
             }
         };
@@ -187,7 +187,7 @@ impl<'a> Builder<'a> {
             imm: 0,
             x: X::Raw(0),
             list: None,
-            kind: Kind::Plain,
+            kind: Control::Plain,
             apart: false,
             instruction: self.at,
             weight,
@@ -258,12 +258,12 @@ impl<'a> Builder<'a> {
 
     /// A new register.
     pub(super) fn temp(&mut self, is_wide: bool) -> V {
-        self.classes.push(if is_wide { Class::Wide } else { Class::Narrow });
+        self.classes.push(if is_wide { RegisterClass::Wide } else { RegisterClass::Narrow });
         V::Reg(self.classes.len() as u32 - 1)
     }
 
     pub(super) fn temp_pred(&mut self) -> P {
-        self.classes.push(Class::Pred);
+        self.classes.push(RegisterClass::Pred);
         P::Reg(self.classes.len() as u32 - 1, false)
     }
 
@@ -301,10 +301,10 @@ impl<'a> Builder<'a> {
         }
     }
 
-    pub(super) fn class(&self, v: V) -> Class {
+    pub(super) fn class(&self, v: V) -> RegisterClass {
         match v {
-            V::Reg(r) => self.classes.get(r as usize).copied().unwrap_or(Class::Other),
-            V::Const(_) | V::None => Class::Other,
+            V::Reg(r) => self.classes.get(r as usize).copied().unwrap_or(RegisterClass::Other),
+            V::Const(_) | V::None => RegisterClass::Other,
         }
     }
 

@@ -1,24 +1,24 @@
 //! Operands of the text as registers and constants, and the addresses of what has a name.
 
 use super::mods::wide;
-use super::operand::{Class, P, Symbol, V, X};
+use super::operand::{P, RegisterClass, Symbol, V, X};
 use super::proto::{Builder, Lowered};
 use crate::exec::local;
 use crate::program::Const;
 use crate::ptx::ast::{self, Operand, Type};
 
 impl Builder<'_> {
-    pub(super) fn check_class(&self, reg: ast::Reg, class: Class) -> Lowered<()> {
-        let found = self.classes.get(reg.0 as usize).copied().unwrap_or(Class::Other);
+    pub(super) fn check_class(&self, reg: ast::Reg, class: RegisterClass) -> Lowered<()> {
+        let found = self.classes.get(reg.0 as usize).copied().unwrap_or(RegisterClass::Other);
         if found == class {
             return Ok(());
         }
         let name = self.body.registers.get(reg.0 as usize).map_or("?", |r| r.1.as_str());
         let need = match class {
-            Class::Pred => "a predicate",
-            Class::Narrow => "a register of up to 32 bits",
-            Class::Wide => "a 64-bit register",
-            Class::Other => "another register",
+            RegisterClass::Pred => "a predicate",
+            RegisterClass::Narrow => "a register of up to 32 bits",
+            RegisterClass::Wide => "a 64-bit register",
+            RegisterClass::Other => "another register",
         };
         Err(format!("Arguments mismatch for instruction: `{name}` is not {need}"))
     }
@@ -37,7 +37,7 @@ impl Builder<'_> {
         let float = matches!(ty, Type::F16 | Type::BF16 | Type::F16x2 | Type::BF16x2);
         match operand {
             Operand::Reg(r) => {
-                self.check_class(*r, if is_wide { Class::Wide } else { Class::Narrow })?;
+                self.check_class(*r, if is_wide { RegisterClass::Wide } else { RegisterClass::Narrow })?;
                 Ok(V::Reg(r.0))
             }
             Operand::Int(i) => match ty {
@@ -63,7 +63,7 @@ impl Builder<'_> {
         let is_wide = wide(ty);
         match operand {
             Operand::Reg(r) => {
-                self.check_class(*r, if is_wide { Class::Wide } else { Class::Narrow })?;
+                self.check_class(*r, if is_wide { RegisterClass::Wide } else { RegisterClass::Narrow })?;
                 Ok(V::Reg(r.0))
             }
             Operand::Sink => Ok(self.temp(is_wide)),
@@ -91,11 +91,11 @@ impl Builder<'_> {
     pub(super) fn pred(&self, operand: &Operand) -> Lowered<P> {
         match operand {
             Operand::Reg(r) => {
-                self.check_class(*r, Class::Pred)?;
+                self.check_class(*r, RegisterClass::Pred)?;
                 Ok(P::Reg(r.0, false))
             }
             Operand::Not(r) => {
-                self.check_class(*r, Class::Pred)?;
+                self.check_class(*r, RegisterClass::Pred)?;
                 Ok(P::Reg(r.0, true))
             }
             Operand::Int(0) => Ok(P::False),
@@ -108,7 +108,7 @@ impl Builder<'_> {
     pub(super) fn pred_dst(&self, operand: &Operand) -> Lowered<P> {
         match operand {
             Operand::Reg(r) => {
-                self.check_class(*r, Class::Pred)?;
+                self.check_class(*r, RegisterClass::Pred)?;
                 Ok(P::Reg(r.0, false))
             }
             Operand::Sink => Ok(P::Sink),
@@ -117,7 +117,7 @@ impl Builder<'_> {
     }
 
     pub(super) fn is_pred(&self, operand: &Operand) -> bool {
-        matches!(operand, Operand::Reg(r) | Operand::Not(r) if self.classes.get(r.0 as usize) == Some(&Class::Pred))
+        matches!(operand, Operand::Reg(r) | Operand::Not(r) if self.classes.get(r.0 as usize) == Some(&RegisterClass::Pred))
     }
 
     pub(super) fn symbol(&self, name: &str) -> Lowered<Symbol> {

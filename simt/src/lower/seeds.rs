@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use super::dataflow::{Flow, computes, has, mentions, registers};
+use super::dataflow::{DefUse, computes, has, mentions, registers};
 use crate::ptx::ast::{Body, Instruction, Reg};
 
 /// Indices of the loads.
@@ -16,7 +16,7 @@ pub(super) fn seeds(body: &Body) -> HashSet<usize> {
     if !body.instructions.iter().any(is_cas) {
         return HashSet::new();
     }
-    let flow = Flow::new(body);
+    let flow = DefUse::new(body);
     let candidates = body.instructions.iter().enumerate().filter(|(_, i)| {
         let plain = !["relaxed", "acquire", "nc", "param", "local", "const"].iter().any(|m| has(i, m));
         i.opcode == "ld" && plain
@@ -24,7 +24,7 @@ pub(super) fn seeds(body: &Body) -> HashSet<usize> {
     candidates.filter(|(at, _)| flow.only_feeds_cas(*at).is_some()).map(|(at, _)| at).collect()
 }
 
-impl Flow<'_> {
+impl DefUse<'_> {
     /// `Some` if the value loaded at `at` reaches nothing but compare-and-swaps of its place.
     fn only_feeds_cas(&self, at: usize) -> Option<()> {
         let load = &self.body.instructions[at];

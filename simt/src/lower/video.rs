@@ -9,19 +9,19 @@ use crate::note::Taint;
 use crate::ptx::ast::{Instruction, Operand, Reg, Type};
 
 /// What stands for a source or the destination.
-struct Part<'a> {
+struct VideoOperand<'a> {
     operand: Operand,
     selector: Option<&'a str>,
     minus: bool,
 }
 
-fn part(operand: &Operand) -> Part<'_> {
+fn part(operand: &Operand) -> VideoOperand<'_> {
     match operand {
         Operand::Selected(reg, selector) => {
-            Part { operand: Operand::Reg(*reg), selector: Some(selector), minus: false }
+            VideoOperand { operand: Operand::Reg(*reg), selector: Some(selector), minus: false }
         }
-        Operand::Minus(inner) => Part { minus: true, ..part(inner) },
-        other => Part { operand: other.clone(), selector: None, minus: false },
+        Operand::Minus(inner) => VideoOperand { minus: true, ..part(inner) },
+        other => VideoOperand { operand: other.clone(), selector: None, minus: false },
     }
 }
 
@@ -61,9 +61,9 @@ fn mismatch<T>(i: &Instruction) -> Lowered<T> {
 fn form(
     i: &Instruction,
     (mad, plus_one, second): (bool, bool, Second),
-    to: &Part<'_>,
-    [a, b]: [&Part<'_>; 2],
-    c: Option<&Part<'_>>,
+    to: &VideoOperand<'_>,
+    [a, b]: [&VideoOperand<'_>; 2],
+    c: Option<&VideoOperand<'_>>,
 ) -> Lowered<()> {
     let (minus_product, minus_c) = (a.minus ^ b.minus, c.is_some_and(|c| c.minus));
     if to.selector.is_some() && (mad || c.is_none()) {

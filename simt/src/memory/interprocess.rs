@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::RwLock;
 
 use super::table::{Backing, Storage, describe, lookup};
-use super::{Entry, GRANULE, Memory, MemoryError, POISON_KEY};
+use super::{Allocation, GRANULE, Memory, MemoryError, POISON_KEY};
 
 /// Storage that several processes have mapped.
 ///
@@ -77,7 +77,7 @@ impl Memory {
         let host = storage.host();
         let storage = Storage::Interprocess { storage, guest: true };
         let backing = Arc::new(Backing { host, storage, shadow: None });
-        let entry = Entry { base, size: bytes, key: POISON_KEY, read_only: false, backing };
+        let entry = Allocation { base, size: bytes, key: POISON_KEY, read_only: false, backing };
         let at = state.live.partition_point(|e| e.base < base);
         Arc::make_mut(&mut state.live).insert(at, entry);
         state.guests += 1;
@@ -110,7 +110,7 @@ impl Memory {
         if !self.is_interprocess() {
             return false;
         }
-        lookup(&self.snapshot(), address).is_some_and(Entry::is_interprocess)
+        lookup(&self.snapshot(), address).is_some_and(Allocation::is_interprocess)
     }
 }
 

@@ -41,8 +41,8 @@ pub use error::MemoryError;
 pub use interprocess::Interprocess;
 use interprocess::MOVING;
 pub use observer::MemoryObserver;
-pub use table::{AllocationInfo, Entry, Nearest, Snapshot, lookup};
-use table::{Backing, State, Storage, describe, nearest};
+pub use table::{Allocation, AllocationInfo, Nearest, Snapshot, lookup};
+use table::{AllocationTable, Backing, Storage, describe, nearest};
 
 /// The byte that fresh memory reads as.
 pub const POISON: u8 = 0xA5;
@@ -71,9 +71,9 @@ pub struct Origin {
 pub struct Memory {
     total: u64,
     end: u64,
-    shared: Arc<Shared>,
+    shared: Arc<Allocations>,
     /// Other devices' memories that kernels here may reach.
-    peers: Mutex<Vec<Arc<Shared>>>,
+    peers: Mutex<Vec<Arc<Allocations>>>,
     tracking: AtomicBool,
     /// Freed ranges are handed out again.
     reusing: AtomicBool,
@@ -81,18 +81,18 @@ pub struct Memory {
 
 /// What devices with access to a memory need of it.
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct Allocations {
+    state: Mutex<AllocationTable>,
     observer: OnceLock<Box<dyn MemoryObserver>>,
     /// Some of it is, or was, mapped by other processes.
     interprocess: AtomicBool,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl Allocations {
+    fn state(&self) -> MutexGuard<'_, AllocationTable> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.guests != 0 {
-            while let Some(at) = state.live.iter().position(Entry::is_freed_elsewhere) {
+            while let Some(at) = state.live.iter().position(Allocation::is_freed_elsewhere) {
                 self.drop_guest(&mut state, at);
             }
         }
@@ -108,13 +108,13 @@ impl Shared {
     }
 
     /// Forgets another process's memory.
-    fn drop_guest(&self, state: &mut State, at: usize) {
+    fn drop_guest(&self, state: &mut AllocationTable, at: usize) {
         state.guests -= 1;
         self.removed(state, at);
     }
 
     /// Takes an allocation out of the table.
-    fn removed(&self, state: &mut State, at: usize) -> AllocationInfo {
+    fn removed(&self, state: &mut AllocationTable, at: usize) -> AllocationInfo {
         let entry = Arc::make_mut(&mut state.live).remove(at);
         if let Some(observer) = self.observer.get() {
             observer.freed(entry.base, entry.base.saturating_add(entry.size));
@@ -137,11 +137,11 @@ impl Memory {
         static MEMORIES: AtomicU64 = AtomicU64::new(0);
         let range = MEMORIES.fetch_add(1, Ordering::Relaxed) % RANGES;
         let next = FIRST + range * RANGE;
-        let state = Mutex::new(State { next, ..State::default() });
+        let state = Mutex::new(AllocationTable { next, ..AllocationTable::default() });
         Memory {
             total,
             end: next + RANGE,
-            shared: Arc::new(Shared { state, ..Shared::default() }),
+            shared: Arc::new(Allocations { state, ..Allocations::default() }),
             peers: Mutex::default(),
             tracking: AtomicBool::new(false),
             reusing: AtomicBool::new(false),
@@ -197,7 +197,7 @@ impl Memory {
     }
 
     /// The peer whose allocation holds `address`, unless it is one here.
-    fn home(&self, address: u64) -> Option<Arc<Shared>> {
+    fn home(&self, address: u64) -> Option<Arc<Allocations>> {
         let peers = self.peers();
         if peers.is_empty() || lookup(&self.state().live, address).is_some() {
             return None;
@@ -208,15 +208,15 @@ impl Memory {
     /// Declares all bytes of all allocations defined.
     pub(crate) fn define_all(&self) {
         if self.tracking.load(Ordering::Relaxed) {
-            self.state().live.iter().filter_map(Entry::shadow).for_each(Shadow::fill);
+            self.state().live.iter().filter_map(Allocation::shadow).for_each(Shadow::fill);
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AllocationTable> {
         self.shared.state()
     }
 
-    fn peers(&self) -> MutexGuard<'_, Vec<Arc<Shared>>> {
+    fn peers(&self) -> MutexGuard<'_, Vec<Arc<Allocations>>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -258,7 +258,7 @@ impl Memory {
         state.used += charged;
         // Host mappings lie below, and what was never used before above.
         let at = state.live.partition_point(|e| e.base < base);
-        let entry = Entry { base, size: bytes, key: POISON_KEY, read_only: false, backing };
+        let entry = Allocation { base, size: bytes, key: POISON_KEY, read_only: false, backing };
         Arc::make_mut(&mut state.live).insert(at, entry);
         Ok(base)
     }
@@ -311,7 +311,7 @@ impl Memory {
             return Err(MemoryError::OutOfBounds { address: base, bytes, nearest });
         }
         let backing = Arc::new(Backing { host, storage: Storage::Host, shadow: None });
-        Arc::make_mut(&mut state.live).insert(at, Entry { base, size: bytes, key: 0, read_only: false, backing });
+        Arc::make_mut(&mut state.live).insert(at, Allocation { base, size: bytes, key: 0, read_only: false, backing });
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl Memory {
         }
     }
 
-    fn range(&self, address: u64, bytes: u64) -> Result<(Entry, *mut u8), MemoryError> {
+    fn range(&self, address: u64, bytes: u64) -> Result<(Allocation, *mut u8), MemoryError> {
         let state = self.state();
         let entry = lookup(&state.live, address).filter(|e| bytes <= e.size - (address - e.base));
         match entry {

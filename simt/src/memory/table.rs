@@ -56,10 +56,10 @@ impl Drop for Backing {
     }
 }
 
-/// An entry of the allocation table.
+/// An allocation, as the table has it.
 #[doc(hidden)]
 #[derive(Clone)]
-pub struct Entry {
+pub struct Allocation {
     pub base: u64,
     pub size: u64,
     /// XOR of stored and visible bytes: `POISON_KEY`, or 0 for host memory.
@@ -69,7 +69,7 @@ pub struct Entry {
     pub(super) backing: Arc<Backing>,
 }
 
-impl Entry {
+impl Allocation {
     #[doc(hidden)]
     #[inline]
     pub fn host(&self) -> *mut u8 {
@@ -122,17 +122,17 @@ impl Entry {
 }
 
 /// Live allocations sorted by address, as a launch sees them.
-pub type Snapshot = Arc<Vec<Entry>>;
+pub type Snapshot = Arc<Vec<Allocation>>;
 
 #[doc(hidden)]
 #[inline]
-pub fn lookup(live: &[Entry], address: u64) -> Option<&Entry> {
+pub fn lookup(live: &[Allocation], address: u64) -> Option<&Allocation> {
     let at = live.partition_point(|e| e.base <= address);
     live.get(at.checked_sub(1)?).filter(|e| address - e.base < e.size)
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct AllocationTable {
     pub live: Snapshot,
     pub freed: VecDeque<AllocationInfo>,
     pub next: u64,
@@ -173,7 +173,7 @@ impl fmt::Display for Nearest {
     }
 }
 
-pub(super) fn nearest(state: &State, address: u64) -> Nearest {
+pub(super) fn nearest(state: &AllocationTable, address: u64) -> Nearest {
     let inside = |i: &AllocationInfo| address >= i.base && address - i.base < i.size;
     if let Some(&freed) = state.freed.iter().rev().find(|a| inside(a)) {
         return Nearest { address, allocation: Some(freed), freed: true };
@@ -185,6 +185,6 @@ pub(super) fn nearest(state: &State, address: u64) -> Nearest {
     Nearest { address, allocation: live.min_by_key(distance), freed: false }
 }
 
-pub(super) fn describe(state: &State, address: u64) -> String {
+pub(super) fn describe(state: &AllocationTable, address: u64) -> String {
     nearest(state, address).to_string()
 }

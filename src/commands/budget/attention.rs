@@ -62,7 +62,7 @@ const TOKENS: usize = 1024;
 
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
+pub enum AttentionRun {
     /// One token at the end of so many positions, with the heads of Qwen3 8B.
     Step(KvType, usize),
     /// [`TOKENS`] tokens from the first on, with heads of so many elements.
@@ -71,36 +71,36 @@ pub enum Run {
     Exact(KvType, usize),
 }
 
-impl Run {
+impl AttentionRun {
     /// Those of a filter.
-    pub fn chosen(filter: Option<&str>) -> Vec<Run> {
+    pub fn chosen(filter: Option<&str>) -> Vec<AttentionRun> {
         let kernels = listed();
-        let held = |r: &Run| {
+        let held = |r: &AttentionRun| {
             let kernel = r.kernel();
             kernels.iter().any(|k| k.meta.name == kernel && matches!(k.budget, Measured::By(_)))
         };
-        let steps = KvType::ALL.into_iter().flat_map(|kv| LENGTHS.map(|n| Run::Step(kv, n)));
-        let prompts = KvType::ALL.into_iter().flat_map(|kv| DIMS.map(|dim| Run::Prompt(kv, dim)));
-        let exact = KvType::ALL.into_iter().flat_map(|kv| DIMS.map(|dim| Run::Exact(kv, dim)));
+        let steps = KvType::ALL.into_iter().flat_map(|kv| LENGTHS.map(|n| AttentionRun::Step(kv, n)));
+        let prompts = KvType::ALL.into_iter().flat_map(|kv| DIMS.map(|dim| AttentionRun::Prompt(kv, dim)));
+        let exact = KvType::ALL.into_iter().flat_map(|kv| DIMS.map(|dim| AttentionRun::Exact(kv, dim)));
         let all = steps.chain(prompts).chain(exact).filter(held);
-        let named = |r: &Run, f: &str| r.family().contains(&f.to_lowercase()) || r.kernel().contains(f);
+        let named = |r: &AttentionRun, f: &str| r.family().contains(&f.to_lowercase()) || r.kernel().contains(f);
         all.filter(|r| filter.is_none_or(|f| named(r, f))).collect()
     }
 
     /// As reports have it.
     pub fn family(self) -> &'static str {
         match self {
-            Run::Step(..) => "attention",
-            Run::Prompt(..) | Run::Exact(..) => "prefill",
+            AttentionRun::Step(..) => "attention",
+            AttentionRun::Prompt(..) | AttentionRun::Exact(..) => "prefill",
         }
     }
 
     /// The kernel that is launched.
     pub fn kernel(self) -> String {
         let meta = match self {
-            Run::Step(kv, _) => step_kernel(kv),
-            Run::Prompt(kv, _) => prefill_kernel(kv),
-            Run::Exact(kv, _) => prompt_kernel(kv),
+            AttentionRun::Step(kv, _) => step_kernel(kv),
+            AttentionRun::Prompt(kv, _) => prefill_kernel(kv),
+            AttentionRun::Exact(kv, _) => prompt_kernel(kv),
         };
         meta.name.to_owned()
     }
@@ -108,9 +108,9 @@ impl Run {
     /// Query heads, key heads, elements of a head.
     fn heads(self) -> [usize; 3] {
         match self {
-            Run::Step(..) => [32, 8, 128],
-            Run::Prompt(_, dim) => [2, 1, dim],
-            Run::Exact(_, dim) => [4, 1, dim],
+            AttentionRun::Step(..) => [32, 8, 128],
+            AttentionRun::Prompt(_, dim) => [2, 1, dim],
+            AttentionRun::Exact(_, dim) => [4, 1, dim],
         }
     }
 
@@ -118,8 +118,8 @@ impl Run {
     pub fn shape(self) -> String {
         let [q_heads, kv_heads, dim] = self.heads();
         let n = match self {
-            Run::Step(_, n) => n,
-            Run::Prompt(..) | Run::Exact(..) => TOKENS,
+            AttentionRun::Step(_, n) => n,
+            AttentionRun::Prompt(..) | AttentionRun::Exact(..) => TOKENS,
         };
         format!("{q_heads}/{kv_heads} x {dim}, {n}")
     }
@@ -129,12 +129,14 @@ impl Run {
         let [q_heads, kv_heads, dim] = self.heads();
         let heads = format!("q_heads={q_heads},kv_heads={kv_heads},head_dim={dim}");
         let (subject, sizes) = match self {
-            Run::Step(kv, n) => {
+            AttentionRun::Step(kv, n) => {
                 let place = format!("columns=1,n_rot={dim},capacity={n},position={}", n - 1);
                 (Subject::AttentionStep(kv), place)
             }
-            Run::Prompt(kv, _) => (Subject::AttentionPrefill(kv), format!("columns={TOKENS},capacity={TOKENS}")),
-            Run::Exact(kv, _) => (Subject::AttentionPrompt(kv), format!("columns={TOKENS},capacity={TOKENS}")),
+            AttentionRun::Prompt(kv, _) => {
+                (Subject::AttentionPrefill(kv), format!("columns={TOKENS},capacity={TOKENS}"))
+            }
+            AttentionRun::Exact(kv, _) => (Subject::AttentionPrompt(kv), format!("columns={TOKENS},capacity={TOKENS}")),
         };
         subject.parse(&format!("{heads},{sizes}")).map_err(|e| Failure::new(Kind::Operation, e))
     }
@@ -145,13 +147,13 @@ impl Run {
         let [q_heads, kv_heads, dim] = self.heads();
         let row = |kv: KvType| dim * kv.bytes() + kv.scale_bytes();
         let bytes = match self {
-            Run::Step(kv, n) => 2 * kv_heads * n * row(kv),
-            Run::Prompt(kv, _) => {
+            AttentionRun::Step(kv, n) => 2 * kv_heads * n * row(kv),
+            AttentionRun::Prompt(kv, _) => {
                 let rows = prefill::rows(dim as u32) as usize;
                 let positions: usize = (1..=TOKENS.div_ceil(rows)).map(|b| TOKENS.min(b * rows)).sum();
                 2 * q_heads * positions * row(kv)
             }
-            Run::Exact(kv, _) => {
+            AttentionRun::Exact(kv, _) => {
                 let group = GROUP as usize;
                 // The last group is that of both, and neither has it whole.
                 let of_two = |end: usize| ((end - 1) / group + 2) * group;
@@ -165,9 +167,9 @@ impl Run {
     /// What is missed by issuing so many slots for a byte of keys and values.
     pub fn issued(self, slots: f64) -> Option<Miss> {
         let budget = match self {
-            Run::Step(_, n) if n > WHOLE => SLOTS,
-            Run::Step(kv, _) => once(kv),
-            Run::Prompt(..) | Run::Exact(..) => return None,
+            AttentionRun::Step(_, n) if n > WHOLE => SLOTS,
+            AttentionRun::Step(kv, _) => once(kv),
+            AttentionRun::Prompt(..) | AttentionRun::Exact(..) => return None,
         };
         let text = || format!("{slots:.2} issue slots a byte of keys and values, budget {budget}");
         (slots > budget).then(|| Miss::larger("slots a byte", slots, text()))
@@ -176,18 +178,20 @@ impl Run {
     /// Blocks that have work.
     fn blocks(self, launch: &LaunchProfile) -> u64 {
         match self {
-            Run::Step(_, n) => {
+            AttentionRun::Step(_, n) => {
                 let kv_heads = self.heads()[1] as u32;
                 u64::from(kv_heads * step::parts(n as u32, step::splits(kv_heads)).0)
             }
-            Run::Prompt(..) | Run::Exact(..) => launch.launch.grid.iter().map(|n| u64::from(*n)).product(),
+            AttentionRun::Prompt(..) | AttentionRun::Exact(..) => {
+                launch.launch.grid.iter().map(|n| u64::from(*n)).product()
+            }
         }
     }
 }
 
 /// What a run costs.
-pub struct Cost {
-    pub run: Run,
+pub struct AttentionCost {
+    pub run: AttentionRun,
     pub weighed: Weighed,
     launches: usize,
     /// Bytes of keys and values that warps asked for, each time that they did; and of the sectors that these lie in.
@@ -196,7 +200,7 @@ pub struct Cost {
 }
 
 /// Runs and weighs.
-pub fn cost(run: Run, code: &Arc<Assembled>) -> Result<Cost, Failure> {
+pub fn cost(run: AttentionRun, code: &Arc<Assembled>) -> Result<AttentionCost, Failure> {
     let (name, case) = (run.kernel(), run.case()?);
     let mut all = profiles(&case)?;
     let of_kernel = all.iter().position(|p| p.kernel == name);
@@ -215,10 +219,16 @@ pub fn cost(run: Run, code: &Arc<Assembled>) -> Result<Cost, Failure> {
     if read == 0 {
         return Err(operation("no access to keys and values was counted"));
     }
-    Ok(Cost { run, weighed: Weighed::new(launch, run.needed(), code, 1.0)?, launches, read, sectors: 32 * sectors })
+    Ok(AttentionCost {
+        run,
+        weighed: Weighed::new(launch, run.needed(), code, 1.0)?,
+        launches,
+        read,
+        sectors: 32 * sectors,
+    })
 }
 
-impl Cost {
+impl AttentionCost {
     /// Bytes of keys and values asked for, by those that have to be.
     fn traffic(&self) -> f64 {
         self.read as f64 / self.run.needed() as f64
@@ -257,7 +267,7 @@ impl Cost {
             all.push(Miss { text: format!("{}; {} binds its loop", miss.text, self.binding()), ..miss });
         }
         match self.run {
-            Run::Step(_, n) => {
+            AttentionRun::Step(_, n) => {
                 if self.launches != 1 {
                     let text = format!("{} launches, budget 1", self.launches);
                     all.push(Miss::larger("launches", self.launches as f64, text));
@@ -271,7 +281,7 @@ impl Cost {
                     all.extend(self.weighed.exposed());
                 }
             }
-            Run::Exact(kv, dim) => {
+            AttentionRun::Exact(kv, dim) => {
                 let [q_heads, ..] = self.run.heads();
                 let products = (2 * q_heads * dim * TOKENS * (TOKENS + 1) / 2) as f64;
                 let slots = 32.0 * self.weighed.slots.kernel / products;
@@ -284,7 +294,7 @@ impl Cost {
                     all.push(Miss::larger("slots a multiply-add", slots, text));
                 }
             }
-            Run::Prompt(..) => {
+            AttentionRun::Prompt(..) => {
                 let rate = self.rate().unwrap_or(0.0);
                 if rate < RATE {
                     let [have, need] = [rate, RATE].map(|r| 100.0 * r);
@@ -335,7 +345,7 @@ pub fn tensor_rate(hot: &slots::Hot) -> Option<f64> {
 }
 
 /// Prints the table.
-pub fn print(costs: &[Cost]) {
+pub fn print(costs: &[AttentionCost]) {
     let mut table = Table::new([
         ("family", Align::Left),
         ("kernel", Align::Left),

@@ -97,7 +97,7 @@ fn launches() -> Vec<Launch> {
 }
 
 /// A launch, and what it moved.
-pub struct Cost {
+pub struct Traffic {
     launch: Launch,
     kernel: String,
     case: Case,
@@ -123,19 +123,19 @@ impl Launch {
 }
 
 /// Runs those of a filter.
-pub fn costs(filter: Option<&str>) -> Result<Vec<Cost>, Failure> {
-    launches().into_par_iter().filter(|l| l.wanted(filter)).map(Cost::new).collect()
+pub fn costs(filter: Option<&str>) -> Result<Vec<Traffic>, Failure> {
+    launches().into_par_iter().filter(|l| l.wanted(filter)).map(Traffic::new).collect()
 }
 
-impl Cost {
-    fn new(launch: Launch) -> Result<Cost, Failure> {
+impl Traffic {
+    fn new(launch: Launch) -> Result<Traffic, Failure> {
         let failed = |e: String| Failure::new(Kind::Operation, e);
         let case = launch.subject.parse(&launch.shape).map_err(failed)?;
         let ran = profiles(&case)?;
         let kernel = launch.subject.kernels().into_iter().next().unwrap_or_default();
         let own = ran.iter().find(|p| p.kernel == kernel);
         let own = own.ok_or_else(|| failed(format!("{case} ran no {kernel}")))?;
-        Ok(Cost { moved: own.profile.dram_bytes(), kernel, case, launch })
+        Ok(Traffic { moved: own.profile.dram_bytes(), kernel, case, launch })
     }
 
     fn traffic(&self) -> f64 {
@@ -179,7 +179,7 @@ impl Cost {
 }
 
 /// Prints the table.
-pub fn print(costs: &[Cost]) {
+pub fn print(costs: &[Traffic]) {
     let columns = [("kernel", Align::Left), ("", Align::Left)].into_iter();
     let right = ["needed", "DRAM/floor", "asked/floor", "budget"].map(|name| (name, Align::Right));
     let mut table = Table::new(columns.chain(right).chain([("", Align::Left)]));

@@ -15,20 +15,20 @@ use crate::failure::{Failure, Kind};
 
 /// A product that decoders launch, of a family.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject {
+pub struct FamilyProduct {
     pub family: &'static Family,
     pub activations: Activations,
     product: Product,
 }
 
-impl Subject {
+impl FamilyProduct {
     /// Those of a filter.
-    pub fn chosen(filter: Option<&str>) -> Vec<Subject> {
+    pub fn chosen(filter: Option<&str>) -> Vec<FamilyProduct> {
         let of = |family: &'static Family| {
             let launched = family.launched().into_iter();
-            launched.map(move |(activations, product)| Subject { family, activations, product })
+            launched.map(move |(activations, product)| FamilyProduct { family, activations, product })
         };
-        let wanted = |s: &Subject| filter.is_none_or(|f| s.family.is_named(f) || s.kernel().contains(f));
+        let wanted = |s: &FamilyProduct| filter.is_none_or(|f| s.family.is_named(f) || s.kernel().contains(f));
         families::FAMILIES.iter().flat_map(of).filter(wanted).collect()
     }
 
@@ -82,7 +82,7 @@ pub struct Cost {
 
 impl Cost {
     /// Runs a product and weighs it.
-    pub fn new(s: &Subject, (rows, cols): (usize, usize), code: &Arc<Assembled>) -> Result<Cost, Failure> {
+    pub fn new(s: &FamilyProduct, (rows, cols): (usize, usize), code: &Arc<Assembled>) -> Result<Cost, Failure> {
         let (kernel, family, case) = (s.kernel(), s.family, s.case((rows, cols))?);
         let operation = |e: String| Failure::new(Kind::Operation, format!("{kernel} with {case}: {e}"));
         let bytes = family.format.tensor_bytes(rows, cols).map_err(|e| Failure::usage(e.to_string()))?;

@@ -15,7 +15,7 @@ use warpsmith_host::gpu_kernels::cases::Bench;
 use warpsmith_host::gpu_kernels::gemv::{Gemv, OutputQuantization, QuantizedProduct, quant_format};
 use warpsmith_host::model::{ModelShape, ProductShape};
 
-use super::cost::Subject;
+use super::cost::FamilyProduct;
 use super::families::PRODUCT_IN_FLIGHT;
 use super::known::{Held, Miss};
 use super::{Assembled, KERNELS, PROFILE, SM};
@@ -49,13 +49,13 @@ impl Flight {
     /// Every kernel at every product of the models; of those of one width, if one was asked for.
     pub fn all<'a>(
         args: &BudgetArgs,
-        subjects: &[Subject],
+        subjects: &[FamilyProduct],
         code: impl Fn(&str) -> Result<&'a Arc<Assembled>, Failure> + Sync,
     ) -> Result<Vec<Flight>, Failure> {
         let products = ModelShape::QWEN3.iter().flat_map(|m| m.products().map(|p| (m.name, p)));
         let wanted: Vec<_> = products.filter(|(_, p)| args.cols.is_none_or(|cols| cols == p.cols)).collect();
         let all: Vec<_> = subjects.iter().flat_map(|s| wanted.iter().map(move |w| (s, *w))).collect();
-        let flight = |(s, (model, product)): (&Subject, (&'static str, ProductShape))| {
+        let flight = |(s, (model, product)): (&FamilyProduct, (&'static str, ProductShape))| {
             let kernel = s.kernel();
             Flight::of(s, model, product, code(&kernel)?).map_err(|e| {
                 let what = format!("{kernel} at {model}-{}: {e}", product.part);
@@ -65,7 +65,7 @@ impl Flight {
         all.into_par_iter().map(flight).collect()
     }
 
-    fn of(s: &Subject, model: &'static str, product: ProductShape, code: &Assembled) -> Result<Flight, String> {
+    fn of(s: &FamilyProduct, model: &'static str, product: ProductShape, code: &Assembled) -> Result<Flight, String> {
         let sheet = Sheet::of(SM).ok_or_else(|| format!("no GPU stands for sm_{SM}"))?;
         let (format, rows, cols) = (s.family.format, product.rows, product.cols);
         let vectors = format.tensor_vectors(product.weight_rows(), cols).map_err(|e| e.to_string())?;

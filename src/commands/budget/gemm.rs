@@ -37,19 +37,19 @@ const TRAFFIC: f64 = 1.1;
 
 /// A product that is run.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub struct GemmRun {
     format: Format,
     activations: Activations,
     product: Product,
     columns: usize,
 }
 
-impl Run {
+impl GemmRun {
     /// Those of a filter: of each entry point, with the first format of its layout.
-    pub fn chosen(filter: Option<&str>) -> Vec<Run> {
+    pub fn chosen(filter: Option<&str>) -> Vec<GemmRun> {
         let held: Vec<&str> =
             listed().iter().filter(|k| matches!(k.budget, Measured::By(MANY))).map(|k| k.meta.name).collect();
-        let mut all: Vec<Run> = Vec::new();
+        let mut all: Vec<GemmRun> = Vec::new();
         for format in Format::ALL {
             for (activations, product) in [
                 (Activations::Int8, Product::GemmInt8),
@@ -61,11 +61,11 @@ impl Run {
                 if all.iter().any(|r| r.product.kernel(r.format) == kernel) {
                     continue;
                 }
-                all.extend(COLUMNS.map(|columns| Run { format, activations, product, columns }));
+                all.extend(COLUMNS.map(|columns| GemmRun { format, activations, product, columns }));
             }
         }
-        let many = |r: &Run| r.product.kernel(r.format);
-        let named = |r: &Run, f: &str| MANY.contains(&f.to_lowercase()) || many(r).contains(f);
+        let many = |r: &GemmRun| r.product.kernel(r.format);
+        let named = |r: &GemmRun, f: &str| MANY.contains(&f.to_lowercase()) || many(r).contains(f);
         all.retain(|r| filter.is_none_or(|f| named(r, f)));
         all
     }
@@ -103,8 +103,8 @@ impl Run {
 }
 
 /// What a run costs.
-pub struct Cost {
-    run: Run,
+pub struct GemmCost {
+    run: GemmRun,
     weighed: Weighed,
     /// Bytes that have to move for a block.
     floor: u64,
@@ -113,7 +113,7 @@ pub struct Cost {
 }
 
 /// Runs and weighs.
-pub fn cost(run: Run, code: &Arc<Assembled>) -> Result<Cost, Failure> {
+pub fn cost(run: GemmRun, code: &Arc<Assembled>) -> Result<GemmCost, Failure> {
     let failed = |e: String| Failure::new(Kind::Operation, format!("{} of {} columns: {e}", run.kernel(), run.columns));
     let launch = run.launch().map_err(failed)?;
     // Of the block.
@@ -122,10 +122,10 @@ pub fn cost(run: Run, code: &Arc<Assembled>) -> Result<Cost, Failure> {
     let weights = run.format.tensor_bytes(rows, COLS).map_err(|e| Failure::usage(e.to_string()))?;
     let floor = (weights + columns * (families::bytes(run.activations, COLS) + 4 * rows)) as u64;
     let weighed = Weighed::new(launch, weights as u64, code, 1.0)?;
-    Ok(Cost { run, weighed, floor, products: (rows * COLS * columns) as f64 })
+    Ok(GemmCost { run, weighed, floor, products: (rows * COLS * columns) as f64 })
 }
 
-impl Cost {
+impl GemmCost {
     fn loops(&self) -> Option<&Work> {
         self.weighed.slots.loops.as_ref()
     }
@@ -197,7 +197,7 @@ impl Cost {
 }
 
 /// Prints the table.
-pub fn print(costs: &[Cost]) {
+pub fn print(costs: &[GemmCost]) {
     let mut table = Table::new([
         ("family", Align::Left),
         ("kernel", Align::Left),

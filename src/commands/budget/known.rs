@@ -54,7 +54,7 @@ pub type Known = BTreeMap<String, f64>;
 
 /// What became of the budgets.
 #[derive(Debug, Default, PartialEq)]
-pub struct Verdict {
+pub struct BudgetVerdict {
     /// What ends the command with an error.
     pub failures: Vec<String>,
     /// What is missed as it is listed.
@@ -72,8 +72,8 @@ fn key(held: &Held, measure: &str) -> String {
 }
 
 /// Compares budgets with the list, which is at `place`. If `whole`, all budgets were looked at, and the list has no others.
-pub fn judge(all: &[Held], (known, place): (&Known, &str), whole: bool) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn judge(all: &[Held], (known, place): (&Known, &str), whole: bool) -> BudgetVerdict {
+    let mut verdict = BudgetVerdict::default();
     for held in all {
         for miss in &held.misses {
             let text = format!("{} ({}): {}", held.budget, held.kernel, miss.text);

@@ -33,7 +33,7 @@ use super::check::bench::{Gpu, Kernels};
 use super::project::{self, Project};
 use crate::cli::BudgetArgs;
 use crate::failure::{Failure, Kind};
-use cost::{Cost, Subject};
+use cost::{Cost, FamilyProduct};
 
 pub const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
 const SM: u32 = 90;
@@ -84,11 +84,17 @@ fn missing(who: &str, name: &str, package: &str, variable: &str) -> Failure {
 /// Kernels that are measured, with the family whose budget holds them.
 #[cfg(test)]
 fn budgets() -> BTreeSet<(String, &'static str)> {
-    let runs = attention::Run::chosen(None).into_iter().map(|r| (r.kernel(), r.family()));
-    let held = gemm::Run::chosen(None).into_iter().filter(|r| r.budget().is_some());
+    let runs = attention::AttentionRun::chosen(None).into_iter().map(|r| (r.kernel(), r.family()));
+    let held = gemm::GemmRun::chosen(None).into_iter().filter(|r| r.budget().is_some());
     let many = held.map(|r| (r.kernel(), families::MANY));
     let bytes = bytes::kernels().into_iter().map(|kernel| (kernel, BYTES));
-    Subject::chosen(None).iter().map(|s| (s.kernel(), s.family.name)).chain(runs).chain(many).chain(bytes).collect()
+    FamilyProduct::chosen(None)
+        .iter()
+        .map(|s| (s.kernel(), s.family.name))
+        .chain(runs)
+        .chain(many)
+        .chain(bytes)
+        .collect()
 }
 
 /// Everything that was measured.
@@ -96,11 +102,11 @@ struct Measured {
     costs: Vec<Cost>,
     /// Memory on the way, at the products of models.
     flights: Vec<flight::Flight>,
-    attention: Vec<attention::Cost>,
+    attention: Vec<attention::AttentionCost>,
     /// Products with many columns.
-    many: Vec<gemm::Cost>,
+    many: Vec<gemm::GemmCost>,
     /// What moves bytes.
-    bytes: Vec<bytes::Cost>,
+    bytes: Vec<bytes::Traffic>,
     /// Of every kernel, if all were assembled.
     resources: Vec<Resources>,
 }
@@ -110,9 +116,9 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
     if let Some(project) = Project::here(&args.place)? {
         return project::budget(args, &project);
     }
-    let subjects = Subject::chosen(args.filter.as_deref());
-    let runs = attention::Run::chosen(args.filter.as_deref());
-    let many = gemm::Run::chosen(args.filter.as_deref());
+    let subjects = FamilyProduct::chosen(args.filter.as_deref());
+    let runs = attention::AttentionRun::chosen(args.filter.as_deref());
+    let many = gemm::GemmRun::chosen(args.filter.as_deref());
     if subjects.is_empty() && runs.is_empty() && many.is_empty() && !bytes::wanted(args.filter.as_deref()) {
         let others = ["attention", "prefill", families::MANY, BYTES];
         let names: Vec<&str> = families::FAMILIES.iter().map(|f| f.name).chain(others).collect();
@@ -152,17 +158,18 @@ pub fn run(args: &BudgetArgs) -> Result<(), Failure> {
 fn measure(
     args: &BudgetArgs,
     tools: &Tools,
-    subjects: &[Subject],
-    (runs, many): (Vec<attention::Run>, Vec<gemm::Run>),
+    subjects: &[FamilyProduct],
+    (runs, many): (Vec<attention::AttentionRun>, Vec<gemm::GemmRun>),
 ) -> Result<Measured, Failure> {
     let others = runs.iter().map(|r| r.kernel()).chain(many.iter().map(|r| r.kernel()));
-    let names: BTreeSet<String> = subjects.iter().map(Subject::kernel).chain(others).collect();
+    let names: BTreeSet<String> = subjects.iter().map(FamilyProduct::kernel).chain(others).collect();
     let assembled = assemble_all(names, SM, tools)?;
     let code = |name: &str| {
         assembled.get(name).ok_or_else(|| Failure::new(Kind::Operation, format!("{name} was not assembled")))
     };
     let widths = args.cols.map_or(WIDTHS.to_vec(), |cols| vec![cols]);
-    let shapes: Vec<(&Subject, usize)> = subjects.iter().flat_map(|s| widths.iter().map(move |w| (s, *w))).collect();
+    let shapes: Vec<(&FamilyProduct, usize)> =
+        subjects.iter().flat_map(|s| widths.iter().map(move |w| (s, *w))).collect();
     let rows = args.rows.unwrap_or(ROWS);
     let costs = shapes.into_par_iter().map(|(s, cols)| Cost::new(s, (rows, cols), code(&s.kernel())?));
     let costs = costs.collect::<Result<_, _>>()?;
@@ -214,8 +221,8 @@ fn held(args: &BudgetArgs, measured: &Measured) -> Vec<known::Held> {
     all.extend(measured.flights.iter().map(flight::Flight::held));
     let attention = measured.attention.iter();
     all.extend(attention.map(|c| known::Held { budget: c.name(), kernel: c.run.kernel(), misses: c.misses() }));
-    all.extend(measured.many.iter().map(gemm::Cost::held));
-    all.extend(measured.bytes.iter().map(bytes::Cost::held));
+    all.extend(measured.many.iter().map(gemm::GemmCost::held));
+    all.extend(measured.bytes.iter().map(bytes::Traffic::held));
     all
 }
 

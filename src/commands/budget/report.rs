@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::cost::Cost;
-use super::known::{Miss, Verdict};
+use super::known::{BudgetVerdict, Miss};
 use super::pipes::Pipe;
 use super::weighed::Weighed;
 use super::{Measured, Tools, attention, bytes, flight, gemm};
@@ -18,7 +18,7 @@ pub fn texts(misses: &[Miss]) -> Vec<&str> {
 /// Prints everything; `unbudgeted` are kernels without a budget, by why they have none.
 pub fn print(
     measured: &Measured,
-    verdict: &Verdict,
+    verdict: &BudgetVerdict,
     unbudgeted: &[(&'static str, Vec<&str>)],
     args: &BudgetArgs,
     tools: &Tools,
@@ -35,9 +35,9 @@ pub fn print(
                 "nvdisasm": tools.nvdisasm.release(),
                 "kernels": costs.iter().map(of_kernel).collect::<Vec<_>>(),
                 "in_flight": flights.iter().map(flight::Flight::json).collect::<Vec<_>>(),
-                "attention": runs.iter().map(attention::Cost::json).collect::<Vec<_>>(),
-                "many_columns": many.iter().map(gemm::Cost::json).collect::<Vec<_>>(),
-                "bytes": moved.iter().map(bytes::Cost::json).collect::<Vec<_>>(),
+                "attention": runs.iter().map(attention::AttentionCost::json).collect::<Vec<_>>(),
+                "many_columns": many.iter().map(gemm::GemmCost::json).collect::<Vec<_>>(),
+                "bytes": moved.iter().map(bytes::Traffic::json).collect::<Vec<_>>(),
                 "unbudgeted": named.collect::<Vec<_>>(),
                 "missed": verdict.failures,
                 "known": verdict.known,

@@ -145,32 +145,35 @@ fn tensor_cores_get_what_issuing_and_the_busiest_pipe_leave() {
 #[test]
 fn every_run_of_attention_has_a_kernel_and_a_case() {
     let manifest = warpsmith_host::kernels().unwrap();
-    let all = attention::Run::chosen(None);
+    let all = attention::AttentionRun::chosen(None);
     assert_eq!((all.len(), all[0].family(), all[13].family()), (14, "attention", "prefill"));
     assert!(all.iter().all(|r| manifest.kernels.iter().any(|k| k.name == r.kernel()) && r.case().is_ok()));
     // Keys and values of 8 heads: rows of 128 codes and a scale; for a prompt 128, 256, ... 1024 of one, twice.
-    assert_eq!(attention::Run::Step(KvType::Int8, 1000).needed(), 2 * 8 * 1000 * 132);
-    assert_eq!(attention::Run::Prompt(KvType::F16, 128).needed(), 2 * 2 * 4608 * 256);
-    assert_eq!(attention::Run::Prompt(KvType::Int8, 128).needed(), 2 * 2 * 4608 * 132);
+    assert_eq!(attention::AttentionRun::Step(KvType::Int8, 1000).needed(), 2 * 8 * 1000 * 132);
+    assert_eq!(attention::AttentionRun::Prompt(KvType::F16, 128).needed(), 2 * 2 * 4608 * 256);
+    assert_eq!(attention::AttentionRun::Prompt(KvType::Int8, 128).needed(), 2 * 2 * 4608 * 132);
     // Of two columns of a warp that end at 2, 4, ... 1024: whole groups of 16 once, and the last for each.
-    assert_eq!(attention::Run::Exact(KvType::F16, 64).needed(), 2 * (512 * 32 + 8 * 16 * (0..64).sum::<u64>()) * 128);
-    assert_eq!(attention::Run::chosen(Some("attn_step_q8")).len(), 2);
+    assert_eq!(
+        attention::AttentionRun::Exact(KvType::F16, 64).needed(),
+        2 * (512 * 32 + 8 * 16 * (0..64).sum::<u64>()) * 128
+    );
+    assert_eq!(attention::AttentionRun::chosen(Some("attn_step_q8")).len(), 2);
 }
 
 #[test]
 fn a_step_that_issues_more_than_memory_leaves_time_for_or_than_a_block_may_do_once_misses_its_budget() {
     for kv in KvType::ALL {
-        let miss = attention::Run::Step(kv, 4096).issued(7.51).unwrap();
+        let miss = attention::AttentionRun::Step(kv, 4096).issued(7.51).unwrap();
         assert!(miss.text.contains("7.51 issue slots") && miss.text.contains("budget 7.5"), "{}", miss.text);
-        assert_eq!(attention::Run::Step(kv, 4096).issued(7.5), None);
+        assert_eq!(attention::AttentionRun::Step(kv, 4096).issued(7.5), None);
     }
     // With few positions by what a block does once, which is more for a byte the smaller the bytes are.
-    let miss = attention::Run::Step(KvType::F16, 1000).issued(4.11).unwrap();
+    let miss = attention::AttentionRun::Step(KvType::F16, 1000).issued(4.11).unwrap();
     assert!(miss.text.contains("4.11 issue slots") && miss.text.contains("budget 4.1"), "{}", miss.text);
-    assert_eq!(attention::Run::Step(KvType::F16, 1000).issued(4.1), None);
-    assert!(attention::Run::Step(KvType::F32, 1000).issued(6.51).is_some());
-    assert!(attention::Run::Step(KvType::Int8, 1000).issued(9.71).is_some());
-    assert_eq!(attention::Run::Prompt(KvType::F16, 128).issued(20.0), None);
+    assert_eq!(attention::AttentionRun::Step(KvType::F16, 1000).issued(4.1), None);
+    assert!(attention::AttentionRun::Step(KvType::F32, 1000).issued(6.51).is_some());
+    assert!(attention::AttentionRun::Step(KvType::Int8, 1000).issued(9.71).is_some());
+    assert_eq!(attention::AttentionRun::Prompt(KvType::F16, 128).issued(20.0), None);
 }
 
 /// A product whose work is split over two loops, each of half of the weights: lines 20 and 21 load, 22 and 23 multiply.
@@ -262,8 +265,8 @@ fn an_unknown_kernel_is_a_usage_error_that_names_the_families() {
 fn every_family_has_a_kernel_and_a_case_that_writes_codes_if_it_reads_them() {
     let manifest = warpsmith_host::kernels().unwrap();
     for family in families::FAMILIES.iter() {
-        let of_family: Vec<Subject> =
-            Subject::chosen(None).into_iter().filter(|s| std::ptr::eq(s.family, family)).collect();
+        let of_family: Vec<FamilyProduct> =
+            FamilyProduct::chosen(None).into_iter().filter(|s| std::ptr::eq(s.family, family)).collect();
         assert!(!of_family.is_empty(), "{}", family.name);
         for subject in of_family {
             let name = subject.kernel();
@@ -290,10 +293,10 @@ fn what_is_listed_as_missed_is_of_budgets_that_there_are() {
         })
         .collect();
     let products = || ModelShape::QWEN3.iter().flat_map(|m| m.products().map(|p| (m.name, p.part)));
-    let kernels: Vec<String> = Subject::chosen(None).iter().map(Subject::kernel).collect();
+    let kernels: Vec<String> = FamilyProduct::chosen(None).iter().map(FamilyProduct::kernel).collect();
     names.extend(kernels.iter().flat_map(|k| products().map(move |(m, p)| format!("{}: ", flight::name(k, m, p)))));
-    names.extend(attention::Run::chosen(None).iter().map(|r| format!("{} {}: ", r.kernel(), r.shape())));
-    names.extend(gemm::Run::chosen(None).into_iter().map(|r| format!("{}: ", r.name())));
+    names.extend(attention::AttentionRun::chosen(None).iter().map(|r| format!("{} {}: ", r.kernel(), r.shape())));
+    names.extend(gemm::GemmRun::chosen(None).into_iter().map(|r| format!("{}: ", r.name())));
     for key in known::built_in().ok().unwrap().keys() {
         assert!(names.iter().any(|n| key.starts_with(n.as_str())), "{key}");
     }

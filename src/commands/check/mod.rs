@@ -91,7 +91,7 @@ pub fn cases(subjects: Vec<Subject>, shape: &str) -> Result<Vec<Case>, Failure> 
 
 /// What the cases of one subject gave.
 #[derive(Default)]
-struct Row {
+struct Tally {
     kernels: String,
     cases: usize,
     runs: usize,
@@ -118,7 +118,7 @@ fn kernels(args: &CheckArgs, checks: Checks, allow: &[Allow]) -> Result<(), Fail
     };
     for (subject, cases) in runs {
         let started = Instant::now();
-        let mut row = Row { kernels: subject.kernels().join(", "), cases: cases.len(), ..Row::default() };
+        let mut row = Tally { kernels: subject.kernels().join(", "), cases: cases.len(), ..Tally::default() };
         let seen = groups.len();
         for case in &cases {
             approximate.extend(check_case(args, checks, &code, case, &mut groups, &mut row)?);
@@ -162,7 +162,7 @@ fn check_case(
     code: &Arc<Kernels>,
     case: &Case,
     groups: &mut Accepting<'_>,
-    row: &mut Row,
+    row: &mut Tally,
 ) -> Result<Approximate, Failure> {
     let mut approximate = Approximate::default();
     let kernel = case.subject().kernels().swap_remove(0);
@@ -216,7 +216,7 @@ fn nondeterminism(kernel: &str, before: u64, seed: u64) -> Finding {
     Finding { kernel: kernel.to_owned(), ..Finding::new(Rule::Nondeterminism, Severity::Error, defect) }
 }
 
-fn summary(args: &CheckArgs, groups: &Accepting<'_>, rows: &[Row], approximate: &Approximate) {
+fn summary(args: &CheckArgs, groups: &Accepting<'_>, rows: &[Tally], approximate: &Approximate) {
     if args.github {
         groups.annotate(Path::new("."));
     }

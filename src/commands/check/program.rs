@@ -83,7 +83,7 @@ pub fn run(args: &CheckArgs, accepted: &[Allow]) -> Result<(), Failure> {
     }
     let name = args.program[0].to_string_lossy();
     let words: Vec<_> = args.program.iter().map(|word| quote(&word.to_string_lossy())).collect();
-    let subject = Subject { name: name.to_string(), replay: format!("-- {}", words.join(" ")) };
+    let subject = CheckedProgram { name: name.to_string(), replay: format!("-- {}", words.join(" ")) };
     let verdict = under_checks(args, accepted, &subject, |variables| start(&args.program, args.sm, variables))?;
     verdict.report(args, &subject, &json!({}));
     if verdict.code != 0 {
@@ -93,7 +93,7 @@ pub fn run(args: &CheckArgs, accepted: &[Allow]) -> Result<(), Failure> {
 }
 
 /// What is run under the checks.
-pub struct Subject {
+pub struct CheckedProgram {
     /// As the closing line has it.
     pub name: String,
     /// Behind `warpsmith check` and its options, what runs it again.
@@ -101,7 +101,7 @@ pub struct Subject {
 }
 
 /// What runs under the checks gave.
-pub struct Verdict<'a> {
+pub struct CheckVerdict<'a> {
     /// The first exit code that is not 0.
     pub code: u8,
     findings: Vec<Report>,
@@ -113,9 +113,9 @@ pub struct Verdict<'a> {
 pub fn under_checks<'a>(
     args: &'a CheckArgs,
     accepted: &[Allow],
-    subject: &'a Subject,
+    subject: &'a CheckedProgram,
     mut run: impl FnMut(&[(&str, String)]) -> Result<Run, Failure>,
-) -> Result<Verdict<'a>, Failure> {
+) -> Result<CheckVerdict<'a>, Failure> {
     let mut allow = args.allow.join(",");
     if let Some(path) = &args.allow_file {
         let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
@@ -123,7 +123,7 @@ pub fn under_checks<'a>(
     }
     let accepted = accepted.iter().any(|a| a.covers(&super::nondeterminism("", 0, 0)));
     let compared = Compared::new(args, &subject.replay);
-    let mut all = Verdict { code: 0, findings: Vec::new(), approximate: Approximate::default(), compared };
+    let mut all = CheckVerdict { code: 0, findings: Vec::new(), approximate: Approximate::default(), compared };
     let mut groups = Groups::default();
     let mut one = |seed: u64| {
         let mut variables = vec![("WARPSMITH_CHECK", args.checks.clone()), ("WARPSMITH_SEED", seed.to_string())];
@@ -155,9 +155,9 @@ pub fn under_checks<'a>(
     Ok(all)
 }
 
-impl Verdict<'_> {
+impl CheckVerdict<'_> {
     /// Prints everything; an object of JSON also has what `more` has.
-    pub fn report(&self, args: &CheckArgs, subject: &Subject, more: &Value) {
+    pub fn report(&self, args: &CheckArgs, subject: &CheckedProgram, more: &Value) {
         if args.github {
             self.findings.iter().for_each(|f| println!("{}", annotation(f, Path::new("."))));
         }

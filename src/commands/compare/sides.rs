@@ -42,7 +42,7 @@ fn poison<T: Element>(len: usize) -> Vec<T> {
 
 /// How elements are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ElementType {
     F32,
     F16,
     /// Bit for bit, in words of so many bytes.
@@ -51,7 +51,7 @@ enum Kind {
 
 /// What a case read from a buffer.
 pub struct Read {
-    kind: Kind,
+    kind: ElementType,
     bytes: Vec<u8>,
 }
 
@@ -59,12 +59,12 @@ impl Read {
     /// An output as a benchmark writes it: the type of its elements, and bytes as hexadecimal digits.
     pub fn parse(value: &serde_json::Value) -> Result<Read, String> {
         let kind = match value["kind"].as_str().unwrap_or_default() {
-            "f32" => Kind::F32,
-            "f16" => Kind::F16,
-            "words of 8 bits" => Kind::Plain(1),
-            "words of 16 bits" => Kind::Plain(2),
-            "words of 32 bits" => Kind::Plain(4),
-            "words of 64 bits" => Kind::Plain(8),
+            "f32" => ElementType::F32,
+            "f16" => ElementType::F16,
+            "words of 8 bits" => ElementType::Plain(1),
+            "words of 16 bits" => ElementType::Plain(2),
+            "words of 32 bits" => ElementType::Plain(4),
+            "words of 64 bits" => ElementType::Plain(8),
             other => return Err(format!("outputs of an unknown type `{other}`")),
         };
         let digits = value["bytes"].as_str().unwrap_or_default().as_bytes();
@@ -106,9 +106,9 @@ impl<B: Bench> Bench for Recorder<B> {
         let values = self.inner.read(buffer)?;
         let id = TypeId::of::<T>();
         let kind = match () {
-            () if id == TypeId::of::<f32>() => Kind::F32,
-            () if id == TypeId::of::<f16>() => Kind::F16,
-            () => Kind::Plain(size_of::<T>().max(1)),
+            () if id == TypeId::of::<f32>() => ElementType::F32,
+            () if id == TypeId::of::<f16>() => ElementType::F16,
+            () => ElementType::Plain(size_of::<T>().max(1)),
         };
         self.reads.push(Read { kind, bytes: bytemuck::cast_slice(&values).to_vec() });
         Ok(values)
@@ -143,9 +143,9 @@ impl Distance {
             return;
         }
         let size = match a.kind {
-            Kind::F32 => 4,
-            Kind::F16 => 2,
-            Kind::Plain(size) => size,
+            ElementType::F32 => 4,
+            ElementType::F16 => 2,
+            ElementType::Plain(size) => size,
         };
         for (x, y) in a.bytes.chunks_exact(size).zip(b.bytes.chunks_exact(size)) {
             self.elements += 1;
@@ -172,13 +172,13 @@ impl Distance {
 }
 
 /// The place of a float among all floats of its type, both zeros at 0; `None` for NaN and for what is no float.
-fn rank(kind: Kind, bytes: &[u8]) -> Option<i64> {
+fn rank(kind: ElementType, bytes: &[u8]) -> Option<i64> {
     let (magnitude, negative, infinity) = match (kind, bytes) {
-        (Kind::F32, &[a, b, c, d]) => {
+        (ElementType::F32, &[a, b, c, d]) => {
             let bits = u32::from_le_bytes([a, b, c, d]);
             (i64::from(bits & 0x7fff_ffff), bits >> 31 == 1, 0x7f80_0000)
         }
-        (Kind::F16, &[a, b]) => {
+        (ElementType::F16, &[a, b]) => {
             let bits = u16::from_le_bytes([a, b]);
             (i64::from(bits & 0x7fff), bits >> 15 == 1, 0x7c00)
         }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     fn floats(values: &[f32]) -> Vec<Read> {
-        vec![Read { kind: Kind::F32, bytes: bytemuck::cast_slice(values).to_vec() }]
+        vec![Read { kind: ElementType::F32, bytes: bytemuck::cast_slice(values).to_vec() }]
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
     fn a_nan_an_integer_and_a_missing_read_are_no_rounding() {
         assert!(Distance::between(&floats(&[f32::NAN]), &floats(&[1.0])).unlike);
         assert!(!Distance::between(&floats(&[f32::NAN]), &floats(&[f32::NAN])).unlike, "the same bits");
-        let plain = |v: u32| vec![Read { kind: Kind::Plain(4), bytes: v.to_le_bytes().to_vec() }];
+        let plain = |v: u32| vec![Read { kind: ElementType::Plain(4), bytes: v.to_le_bytes().to_vec() }];
         assert!(Distance::between(&plain(7), &plain(8)).unlike);
         assert!(Distance::between(&floats(&[1.0]), &[]).unlike);
     }

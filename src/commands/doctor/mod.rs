@@ -26,7 +26,7 @@ struct Finding {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct Diagnosis {
     probes: Vec<Finding>,
     /// Whether kernels can be built and run.
     ok: bool,
@@ -142,7 +142,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     });
     let needed = |p: &&Finding| matches!(p.needed_for, "build" | "run") && p.state == "missing";
     let blockers = probes.iter().filter(needed).count();
-    let report = Report { probes, ok: blockers == 0 };
+    let report = Diagnosis { probes, ok: blockers == 0 };
     if args.json {
         crate::output::json(&report)?;
     } else {

@@ -21,12 +21,12 @@ pub struct Figures {
     /// Of a barrier of the grid, in microseconds.
     pub barrier: f64,
     /// What was measured.
-    measured: Option<Measured>,
+    measured: Option<MeasuredRates>,
 }
 
 /// What a file says.
 #[derive(Clone, Debug, PartialEq)]
-struct Measured {
+struct MeasuredRates {
     /// On which device.
     device: String,
     /// Lanes of warps a clock and multiprocessor.
@@ -41,12 +41,12 @@ struct File {
     device: String,
     engine: String,
     multiprocessors: u32,
-    rates: Vec<Rate>,
+    rates: Vec<InstructionRate>,
     ticks_per_grid_barrier: Option<f64>,
 }
 
 #[derive(Deserialize)]
-struct Rate {
+struct InstructionRate {
     name: String,
     per_tick_and_multiprocessor: Option<f64>,
 }
@@ -112,7 +112,7 @@ impl Figures {
         if !(ticks > 0.0 && ticks.is_finite()) {
             return Err(format!("{ticks} ticks are no barrier of the grid"));
         }
-        let measured = Measured { lanes: lanes.collect::<Result<_, String>>()?, tensor, device: file.device };
+        let measured = MeasuredRates { lanes: lanes.collect::<Result<_, String>>()?, tensor, device: file.device };
         Ok(Figures { gpu, barrier: ticks / f64::from(gpu.clock_mhz), measured: Some(measured) })
     }
 

@@ -53,7 +53,7 @@ impl Counts {
 }
 
 /// One line of code.
-pub struct Row {
+pub struct CodeLine {
     /// What is before the code: an address, or nothing.
     mark: String,
     code: String,
@@ -89,7 +89,7 @@ fn by_ptx(subject: &Subject) -> Option<BTreeMap<u64, Counts>> {
 }
 
 /// The kernel's PTX without what only says where it is from.
-pub fn ptx(subject: &Subject) -> Vec<Row> {
+pub fn ptx(subject: &Subject) -> Vec<CodeLine> {
     let counts = by_ptx(subject);
     let mut rows = Vec::new();
     for (number, line) in (1u32..).zip(subject.ptx.lines()).filter(|(n, _)| subject.lines.contains(n)) {
@@ -100,7 +100,7 @@ pub fn ptx(subject: &Subject) -> Vec<Row> {
             continue;
         }
         let is_label = text.starts_with("$L") || line.starts_with(|c: char| !c.is_whitespace());
-        rows.push(Row {
+        rows.push(CodeLine {
             mark: String::new(),
             code: if is_label { code.to_owned() } else { format!("  {code}").replace('\t', " ") },
             ptx_line: number,
@@ -116,12 +116,12 @@ const MEMORY: [&str; 6] = ["LD", "ST", "ATOM", "RED", "UBLKCP", "UTMA"];
 
 /// Machine code. An instruction's counters are those of the PTX line that it is from, of which it may be a part; what a line
 /// does to memory stands beside those of its instructions that do.
-pub fn sass(subject: &Subject, code: &Code) -> Vec<Row> {
+pub fn sass(subject: &Subject, code: &Code) -> Vec<CodeLine> {
     let counts = by_ptx(subject);
     let row = |i: &Instruction| {
         let words = [i.guard.as_str(), i.opcode.as_str(), i.operands.as_str()];
         let text: Vec<&str> = words.into_iter().filter(|w| !w.is_empty()).collect();
-        Row {
+        CodeLine {
             mark: format!("{:04x}", i.address),
             code: text.join(" "),
             ptx_line: i.ptx_line,
@@ -143,7 +143,7 @@ fn of_instruction(line: Counts, instruction: &Instruction) -> Counts {
 }
 
 /// Beside each line of code the line of Rust that it is from, once for each run of such lines.
-pub fn beside(rows: &[Row], sources: &mut Sources, title: &str) -> Table {
+pub fn beside(rows: &[CodeLine], sources: &mut Sources, title: &str) -> Table {
     let counted = rows.iter().any(|r| r.counts.is_some());
     let mut table = Table::new([
         ("warp inst", Align::Right),
@@ -256,8 +256,8 @@ pub fn rust(subject: &Subject, sources: &mut Sources) -> Table {
 }
 
 /// Rows as JSON.
-pub fn to_json(rows: &[Row], is_sass: bool) -> Value {
-    let one = |r: &Row| {
+pub fn to_json(rows: &[CodeLine], is_sass: bool) -> Value {
+    let one = |r: &CodeLine| {
         let mut value = json!({
             "ptx_line": r.ptx_line,
             "text": r.code.trim(),

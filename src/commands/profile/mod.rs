@@ -23,7 +23,7 @@ use crate::cli::ProfileArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table, bytes, count};
 use counted::Counted;
-use roofline::Projection;
+use roofline::Roofline;
 
 const PROFILE: Checks = Checks { init: false, races: false, sync: false, profile: true, seed: 0 };
 
@@ -58,7 +58,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
 fn print_all(args: &ProfileArgs, gpu: &'static Sheet, launches: Vec<(String, Option<String>, Counted)>) {
     let mut printed = Vec::new();
     for (words, shape, launch) in launches {
-        let projection = Projection::new(&launch, gpu);
+        let projection = Roofline::new(&launch, gpu);
         if args.json {
             let mut value = launch.to_json();
             value["shape"] = json!(shape);
@@ -143,8 +143,7 @@ fn of_program(args: &ProfileArgs, gpu: &'static Sheet, sm: u32) -> Result<(), Fa
     }
     let ran = program::start(&args.program, sm, &[("WARPSMITH_PROFILE", "1".to_owned())])?;
     let mut launches: Vec<Value> = ran.lines.into_iter().filter_map(Record::into_profile).collect();
-    let projections: Vec<Projection> =
-        launches.iter().map(|l| Projection::new(&Counted::read(l.clone()), gpu)).collect();
+    let projections: Vec<Roofline> = launches.iter().map(|l| Roofline::new(&Counted::read(l.clone()), gpu)).collect();
     if args.json {
         for (launch, projection) in launches.iter_mut().zip(&projections) {
             launch["projection"] = projection.to_json();

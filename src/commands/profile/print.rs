@@ -6,12 +6,12 @@ use warpsmith_check::Metrics;
 use warpsmith_simt::BOUNDS_FROM;
 
 use super::counted::Counted;
-use super::roofline::Projection;
+use super::roofline::Roofline;
 use crate::commands::approximate::sentence;
 use crate::table::{Align, Table, bytes, count};
 
 /// Prints a launch, its projection and its dearest lines.
-pub fn print(launch: &Counted, words: &str, projection: &Projection, lines: usize) {
+pub fn print(launch: &Counted, words: &str, projection: &Roofline, lines: usize) {
     let t = &launch.total;
     let [grid, block] = [launch.grid, launch.block].map(|d| d.map(|n| n.to_string()).join("x"));
     println!("{}{words}: grid {grid} of blocks {block} on sm_{}", launch.kernel, launch.sm);
@@ -87,7 +87,7 @@ pub fn print(launch: &Counted, words: &str, projection: &Projection, lines: usiz
 }
 
 /// What a launch would take at least.
-fn print_projection(projection: &Projection) {
+fn print_projection(projection: &Roofline) {
     let (limiter, least) = projection.longest();
     let gpu = projection.gpu;
     println!("  projection on {}: at least {least:.2} us, by {limiter}", gpu.title);

@@ -8,7 +8,7 @@ use super::counted::Counted;
 use crate::commands::estimate::{Demand, Time};
 
 /// Times of one launch in microseconds, each as if its resource were the only one that is used up.
-pub struct Projection {
+pub struct Roofline {
     pub gpu: &'static Gpu,
     /// Multiprocessors that get a block.
     pub busy: u64,
@@ -20,8 +20,8 @@ pub struct Projection {
     pub launch: Time,
 }
 
-impl Projection {
-    pub fn new(launch: &Counted, gpu: &'static Gpu) -> Projection {
+impl Roofline {
+    pub fn new(launch: &Counted, gpu: &'static Gpu) -> Roofline {
         let n = launch.launches.max(1) as f64;
         let total = &launch.total;
         let blocks: u64 = launch.grid.iter().product();
@@ -49,7 +49,7 @@ impl Projection {
             trips: if total.global_atom_requests > 0 { 2.0 } else { 0.0 },
             ..Demand::default()
         };
-        Projection {
+        Roofline {
             gpu,
             busy,
             launch: demand.time(&gpu.into(), false),

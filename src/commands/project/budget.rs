@@ -16,7 +16,7 @@ use crate::cli::BudgetArgs;
 use crate::commands::budget::ptxas_for;
 use crate::commands::profile::counted::Counted;
 use crate::commands::profile::gpus;
-use crate::commands::profile::roofline::Projection;
+use crate::commands::profile::roofline::Roofline;
 use crate::failure::{Failure, Kind};
 use crate::table::{Align, Table};
 
@@ -38,7 +38,7 @@ const FIGURES: [(&str, &str, usize, bool); 8] = [
 ];
 
 /// What a kernel costs.
-struct Cost {
+struct KernelCost {
     kernel: String,
     figures: BTreeMap<&'static str, f64>,
     limits: BTreeMap<&'static str, f64>,
@@ -46,7 +46,7 @@ struct Cost {
     launch: Option<(String, &'static str)>,
 }
 
-impl Cost {
+impl KernelCost {
     fn misses(&self) -> Vec<String> {
         let miss = |(key, _, digits, more): &(&'static str, &str, usize, bool)| {
             let limit = *self.limits.get(key)?;
@@ -138,7 +138,7 @@ fn cost(
     profiles: &[Value],
     assembler: &ptxas::Ptxas,
     limits: Option<&BTreeMap<&'static str, f64>>,
-) -> Result<Cost, Failure> {
+) -> Result<KernelCost, Failure> {
     let arch: Arch = format!("sm_{SM}").parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))?;
     let refused = |e| Failure::new(Kind::Toolchain, format!("ptxas refuses `{kernel}` on sm_{SM}: {e}"));
     let mut figures = BTreeMap::new();
@@ -173,14 +173,14 @@ fn cost(
         let dims = |d: [u64; 3]| d.map(|n| n.to_string()).join("x");
         let gpu = gpus::find(GPU).map_err(Failure::usage)?;
         let words = format!("grid {} of blocks {}", dims(counted.grid), dims(counted.block));
-        launch = Some((words, Projection::new(&counted, gpu).longest().0));
+        launch = Some((words, Roofline::new(&counted, gpu).longest().0));
     }
-    Ok(Cost { kernel: kernel.to_owned(), figures, limits: limits.cloned().unwrap_or_default(), launch })
+    Ok(KernelCost { kernel: kernel.to_owned(), figures, limits: limits.cloned().unwrap_or_default(), launch })
 }
 
-fn print(args: &BudgetArgs, costs: &[Cost], assembler: &ptxas::Ptxas) {
+fn print(args: &BudgetArgs, costs: &[KernelCost], assembler: &ptxas::Ptxas) {
     if args.json {
-        let kernels: Vec<Value> = costs.iter().map(Cost::to_json).collect();
+        let kernels: Vec<Value> = costs.iter().map(KernelCost::to_json).collect();
         println!("{:#}", json!({ "arch": format!("sm_{SM}"), "ptxas": assembler.release(), "kernels": kernels }));
         return;
     }

@@ -6,7 +6,7 @@ use warpsmith_driver_api::software::{Allow, quote};
 use super::{Project, Ran, Test};
 use crate::cli::CheckArgs;
 use crate::commands::check::plural;
-use crate::commands::check::program::{Run, Subject, under_checks};
+use crate::commands::check::program::{CheckedProgram, Run, under_checks};
 use crate::failure::{Failure, Kind};
 
 /// Checks the project's kernels as its tests launch them.
@@ -20,7 +20,7 @@ pub fn check(args: &CheckArgs, project: &Project, allow: &[Allow]) -> Result<(),
     ready.know(&args.kernels)?;
     let replay: Vec<_> = args.kernels.iter().map(|k| quote(k)).collect();
     let name = if args.kernels.is_empty() { "the project's tests".to_owned() } else { args.kernels.join(", ") };
-    let subject = Subject { name, replay: replay.join(" ") };
+    let subject = CheckedProgram { name, replay: replay.join(" ") };
     let mut tests: Vec<Test> = Vec::new();
     let verdict = under_checks(args, allow, &subject, |variables| {
         let mut variables = variables.to_vec();

@@ -23,7 +23,7 @@ use crate::failure::{Failure, Kind};
 const FEW: u64 = 32;
 
 /// Launches that differ in nothing but the layer that they are of.
-pub struct Counted {
+pub struct LaunchKind {
     pub kernel: &'static str,
     pub geometry: Geometry,
     /// Threads of a block.
@@ -72,13 +72,17 @@ pub struct Engine<'a> {
 }
 
 /// Counts a step.
-pub fn all(engine: &Engine<'_>, listed: &[ListedLaunch]) -> Result<Vec<Counted>, Failure> {
+pub fn all(engine: &Engine<'_>, listed: &[ListedLaunch]) -> Result<Vec<LaunchKind>, Failure> {
     counted(engine, kinds(listed), listed)
 }
 
 /// Counts the phases of the layers of a step that are done in few launches, as the launches of `apart`, a step in which they are done in
 /// five each: what `listed` has not, with the blocks that the phases take.
-pub fn phases(engine: &Engine<'_>, listed: &[ListedLaunch], apart: &[ListedLaunch]) -> Result<Vec<Counted>, Failure> {
+pub fn phases(
+    engine: &Engine<'_>,
+    listed: &[ListedLaunch],
+    apart: &[ListedLaunch],
+) -> Result<Vec<LaunchKind>, Failure> {
     let together = kinds(listed);
     let instances: Vec<Layers> =
         Layers::ALL.iter().copied().filter(|i| together.iter().any(|(l, _)| l.kernel.name == i.meta().name)).collect();
@@ -106,7 +110,7 @@ pub fn phases(engine: &Engine<'_>, listed: &[ListedLaunch], apart: &[ListedLaunc
 }
 
 /// Counts kinds of launches of a step.
-fn counted(engine: &Engine<'_>, kinds: Kinds, listed: &[ListedLaunch]) -> Result<Vec<Counted>, Failure> {
+fn counted(engine: &Engine<'_>, kinds: Kinds, listed: &[ListedLaunch]) -> Result<Vec<LaunchKind>, Failure> {
     let Engine { figures, machine, tools, quiet } = *engine;
     let written = written(listed);
     let bar = ProgressBar::new(kinds.len() as u64);
@@ -117,7 +121,7 @@ fn counted(engine: &Engine<'_>, kinds: Kinds, listed: &[ListedLaunch]) -> Result
     for (launch, launches) in kinds {
         let counted = one(figures, machine, &launch, tools, &written)
             .map_err(|e| Failure::new(Kind::Operation, format!("{}: {e}", launch.kernel.name)))?;
-        all.push(Counted { launches, ..counted });
+        all.push(LaunchKind { launches, ..counted });
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -151,7 +155,7 @@ fn one(
     launch: &ListedLaunch,
     tools: Option<&Tools>,
     written: &[Range<u64>],
-) -> Result<Counted, String> {
+) -> Result<LaunchKind, String> {
     let (name, gpu) = (launch.kernel.name, figures.gpu);
     let instance = machine.instantiate(single(name, gpu.sm)?).map_err(|e| e.to_string())?;
     let size = sizes(launch);
@@ -185,7 +189,7 @@ fn one(
     let demand = demand(figures, &profile, code.as_ref(), (dram, cached))?;
     let ran = few.map(|few| 2 * few);
     let threads = launch.geometry.block_for(launch.kernel).iter().product();
-    Ok(Counted { kernel: name, geometry: launch.geometry, threads, launches: 1, size, demand, ran })
+    Ok(LaunchKind { kernel: name, geometry: launch.geometry, threads, launches: 1, size, demand, ran })
 }
 
 /// Numbers of which hardly any two are equal, in no order.

@@ -19,8 +19,8 @@ use super::estimate::{Time, read_rate};
 use super::profile::gpus;
 use crate::cli::ProjectionArgs;
 use crate::failure::{Failure, Kind};
-use count::{Counted, Engine};
-use subject::Subject;
+use count::{Engine, LaunchKind};
+use subject::ProjectedModel;
 
 /// By how much the counted bytes may differ from those that a step of one token has to move, and one of several: what says of each where it
 /// is counts too.
@@ -29,11 +29,11 @@ const NEAR: [f64; 2] = [0.02, 0.05];
 /// A step, as it is projected.
 struct Projection {
     figures: Figures,
-    subject: Subject,
+    subject: ProjectedModel,
     /// Kinds of launches, in the order of their first ones, with the time of each.
-    launches: Vec<(Counted, Time)>,
+    launches: Vec<(LaunchKind, Time)>,
     /// Phases of the layers that are done in few launches, with the time of each.
-    phases: Vec<(Counted, Time)>,
+    phases: Vec<(LaunchKind, Time)>,
     /// Layers that take a launch for themselves or for several.
     persistent_layers: usize,
     programmatic: bool,
@@ -75,7 +75,7 @@ impl Projection {
 /// Runs the command.
 pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     let figures = Figures::new(gpus::find(&args.gpu).map_err(Failure::usage)?, args.rates.as_deref())?;
-    let subject = Subject::of(args)?;
+    let subject = ProjectedModel::of(args)?;
     let tools = tools()?;
     let device = device(figures.gpu)?;
     let model = Model::reserve(&device, &subject.file)?;
@@ -111,7 +111,7 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     let machine = machine(0).ok_or_else(|| Failure::new(Kind::NoEngine, "the software driver does not run"))?;
     let engine = Engine { figures: &figures, machine, tools: tools.as_ref(), quiet: args.json };
     let counted = count::all(&engine, &listed)?;
-    let together: Vec<&Counted> = counted.iter().filter(|c| c.geometry.start == Start::Cooperative).collect();
+    let together: Vec<&LaunchKind> = counted.iter().filter(|c| c.geometry.start == Start::Cooperative).collect();
     let phases = if together.is_empty() {
         Vec::new()
     } else {
@@ -140,10 +140,10 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
 }
 
 /// The time of each kind of launches. Of launches of several phases each has the share of these that it has of the bytes.
-fn times(figures: &Figures, counted: Vec<Counted>, phases: &[(Counted, Time)]) -> Vec<(Counted, Time)> {
-    let cooperative = |c: &Counted| c.geometry.start == Start::Cooperative;
+fn times(figures: &Figures, counted: Vec<LaunchKind>, phases: &[(LaunchKind, Time)]) -> Vec<(LaunchKind, Time)> {
+    let cooperative = |c: &LaunchKind| c.geometry.start == Start::Cooperative;
     let bytes: f64 = counted.iter().filter(|c| cooperative(c)).map(|c| c.launches as f64 * c.demand.dram).sum();
-    let time = |c: &Counted| {
+    let time = |c: &LaunchKind| {
         if !cooperative(c) {
             return c.demand.time(figures, c.geometry.start == Start::Programmatic);
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Projection;
-use super::count::Counted;
+use super::count::LaunchKind;
 use super::subject::Goal;
 use crate::cli::ProjectionArgs;
 use crate::commands::estimate::{CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate};
@@ -87,11 +87,11 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
     all
 }
 
-fn size(c: &Counted) -> String {
+fn size(c: &LaunchKind) -> String {
     c.size.map_or_else(|| "-".to_owned(), |(rows, cols)| format!("{rows} x {cols}"))
 }
 
-fn table(p: &Projection, rows: &[(Counted, Time)]) -> Table {
+fn table(p: &Projection, rows: &[(LaunchKind, Time)]) -> Table {
     let right = [
         "launches",
         "blocks",
@@ -136,7 +136,7 @@ fn table(p: &Projection, rows: &[(Counted, Time)]) -> Table {
 }
 
 fn json(p: &Projection, args: &ProjectionArgs) -> Value {
-    let launch = |(c, time): &(Counted, Time)| {
+    let launch = |(c, time): &(LaunchKind, Time)| {
         let d = &c.demand;
         json!({
             "kernel": c.kernel,

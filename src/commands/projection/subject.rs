@@ -45,7 +45,7 @@ impl Goal {
 }
 
 /// The model.
-pub struct Subject {
+pub struct ProjectedModel {
     pub file: ModelFile,
     /// As reports have it.
     pub title: String,
@@ -53,20 +53,20 @@ pub struct Subject {
     pub goal: Option<Goal>,
 }
 
-impl Subject {
+impl ProjectedModel {
     /// Of the options.
-    pub fn of(args: &ProjectionArgs) -> Result<Subject, Failure> {
+    pub fn of(args: &ProjectionArgs) -> Result<ProjectedModel, Failure> {
         match Named::of(&args.model, args.format)? {
             Named::Shape(shape, format) => {
                 let file = ModelFile::described(shape.config(), format, shape.tied).map_err(Failure::input)?;
                 let goal = Goal::of(args, shape.name, format);
-                Ok(Subject { file, title: format!("{} in {format}", shape.title), goal })
+                Ok(ProjectedModel { file, title: format!("{} in {format}", shape.title), goal })
             }
             Named::File(path) => {
                 let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", args.model));
                 let file = ModelFile::open(path).map_err(|e| named(&e))?;
                 file.check_kernels().map_err(|e| named(&e))?;
-                Ok(Subject { file, title: args.model.clone(), goal: None })
+                Ok(ProjectedModel { file, title: args.model.clone(), goal: None })
             }
         }
     }

@@ -176,7 +176,7 @@ fn by_model(alike: &Alike, format: Format, bar: &ProgressBar) -> Result<Vec<Vec<
             timed.push(Timed { shape: shape.clone(), size: (rows, cols), times: Vec::new() });
         }
         for activations in candidates(format) {
-            let costs: &mut Vec<model::Cost> = match known.entry((activations, cols)) {
+            let costs: &mut Vec<model::ProductCost> = match known.entry((activations, cols)) {
                 Entry::Occupied(costs) => costs.into_mut(),
                 Entry::Vacant(new) => {
                     let costs = model::costs(alike, format, product(activations), cols as usize);

@@ -30,7 +30,7 @@ pub struct Modelled {
 
 /// What a product with some activations costs in rows of one length.
 #[derive(Clone, Debug)]
-pub struct Cost {
+pub struct ProductCost {
     /// Of [`ROWS`] rows.
     few: Demand,
 }
@@ -47,16 +47,16 @@ impl Modelled {
     }
 
     /// Weighs the machine code of what was run.
-    fn cost(&self, profile: &LaunchProfile, bytes: f64) -> Result<Cost, String> {
+    fn cost(&self, profile: &LaunchProfile, bytes: f64) -> Result<ProductCost, String> {
         let profile = LaunchProfile { sm: self.figures.gpu.sm, ..profile.clone() };
         let code = self.codes.get(&profile.kernel).ok_or_else(|| format!("{} was not assembled", profile.kernel))?;
         let few = counted::demand(&self.figures, &profile, Some(code), (bytes, 0.0))?;
-        Ok(Cost { few })
+        Ok(ProductCost { few })
     }
 }
 
 /// Runs a product, and weighs it on GPUs that run the same text of PTX, and so count the same.
-pub fn costs(alike: &Alike, format: Format, product: Product, cols: usize) -> Result<Vec<Cost>, String> {
+pub fn costs(alike: &Alike, format: Format, product: Product, cols: usize) -> Result<Vec<ProductCost>, String> {
     let subject = Subject::Gemv { format, product };
     let written = product.quant_format(format);
     let asked = written.map_or(String::new(), |c| format!(",quant_format={}", c as u32));
@@ -83,7 +83,7 @@ impl Alike {
     }
 }
 
-impl Cost {
+impl ProductCost {
     /// Microseconds of a matrix of so many rows on a GPU.
     pub fn time(&self, figures: &Figures, rows: u64) -> f64 {
         let more = rows as f64 / ROWS as f64;
@@ -100,7 +100,7 @@ mod tests {
     use crate::commands::estimate::{EDGE, LATENCY};
     use crate::commands::profile::gpus;
 
-    fn cost(issue: f64, trips: f64) -> Cost {
+    fn cost(issue: f64, trips: f64) -> ProductCost {
         // 4096 columns of one bit and a scale for each 128, in blocks of eight rows.
         let dram = ROWS as f64 * 4096.0 * 18.0 / 128.0;
         let few = Demand {
@@ -113,7 +113,7 @@ mod tests {
             dram,
             ..Demand::default()
         };
-        Cost { few }
+        ProductCost { few }
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
         // 14.2 MB of gates and ups take 3.2 us at 4.48 TB/s; 3072 blocks wait once in each of six waves, 3.9 us.
         let time = cost(1.0, 0.0).time(gpu, 24576);
         assert!((time - EDGE - 6.0 * LATENCY).abs() < 1e-9, "{time}");
-        let few_waves = Cost { few: Demand { resident: 8.0, ..cost(1.0, 0.0).few } };
+        let few_waves = ProductCost { few: Demand { resident: 8.0, ..cost(1.0, 0.0).few } };
         assert!((few_waves.time(gpu, 24576) - EDGE - 3.16).abs() < 0.02);
         // Four slots a weight, and 24 blocks on the fullest multiprocessor where 23.3 are on each.
         let slots = ROWS as f64 * 4096.0 / 32.0;

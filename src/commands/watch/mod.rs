@@ -52,7 +52,7 @@ impl Verdict {
 }
 
 /// One round.
-struct Outcome {
+struct RoundOutcome {
     number: usize,
     changed: Vec<PathBuf>,
     built: Built,
@@ -106,11 +106,11 @@ fn round(
     project: &Project,
     ptxas: Option<&ptxas::Ptxas>,
     saves: &mut Option<Saves>,
-) -> Result<Option<Outcome>, Failure> {
+) -> Result<Option<RoundOutcome>, Failure> {
     let start = Instant::now();
     let built = project::build(project, project::Targets::Tests, number == 1 && !args.json)?;
     let build_seconds = start.elapsed().as_secs_f64();
-    let mut outcome = Outcome {
+    let mut outcome = RoundOutcome {
         number,
         changed,
         built,
@@ -154,7 +154,7 @@ fn round(
 }
 
 /// Keeps profiles for `inspect`.
-fn keep(project: &Project, outcome: &Outcome) -> std::io::Result<()> {
+fn keep(project: &Project, outcome: &RoundOutcome) -> std::io::Result<()> {
     if outcome.ran.profiles.is_empty() {
         return Ok(());
     }
@@ -163,7 +163,7 @@ fn keep(project: &Project, outcome: &Outcome) -> std::io::Result<()> {
     std::fs::write(path, json!({ "manifests": outcome.built.manifests, "launches": outcome.ran.profiles }).to_string())
 }
 
-impl Outcome {
+impl RoundOutcome {
     fn print(&self, args: &WatchArgs, history: &History) {
         if args.json {
             println!("{}", self.to_json(history));

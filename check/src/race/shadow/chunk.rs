@@ -1,7 +1,7 @@
 //! The accesses of 128 bytes: as spans as long as they can tell, then as cells.
 
 use super::super::cell::Cell;
-use super::{CHUNK, Conflict, Now, Record, Span, flag};
+use super::{CHUNK, CellAccess, Conflict, Now, Span, flag};
 use warpsmith_simt::machine::lanes::lanes_of;
 
 /// Reads of a chunk beyond which it is expanded.
@@ -212,7 +212,7 @@ fn note(out: &mut Vec<(u64, Conflict)>, address: u64, c: Conflict) {
 }
 
 /// Cuts a span into records of cells.
-fn pieces(span: &Span, mut f: impl FnMut(usize, Record)) {
+fn pieces(span: &Span, mut f: impl FnMut(usize, CellAccess)) {
     for cell in usize::from(span.from) / 4..usize::from(span.to).div_ceil(4) {
         let (low, high) = ((4 * cell) as u8, (4 * cell + 4) as u8);
         let (from, to) = (span.from.max(low), span.to.min(high));

@@ -15,17 +15,17 @@ const KNOWN: Duration = Duration::from_secs(2);
 const WRITING: Duration = Duration::from_secs(10);
 
 /// The connections.
-pub struct Links {
+pub struct PeerLinks {
     rank: u32,
     /// By rank; none with this one.
     streams: Vec<Option<Mutex<TcpStream>>>,
-    state: Mutex<State>,
+    state: Mutex<Membership>,
     changed: Condvar,
 }
 
 /// What has become of the group.
 #[derive(Default)]
-struct State {
+struct Membership {
     /// By rank; of this one nothing.
     others: Vec<Other>,
     /// Since when it cannot be used any more.
@@ -77,9 +77,9 @@ pub enum Duty {
     Release,
 }
 
-impl Links {
-    /// Over connections with the other ranks, by their numbers; and the threads that listen to them, until [`close`](Links::close).
-    pub fn new(rank: u32, streams: Vec<Option<TcpStream>>) -> std::io::Result<(Arc<Links>, Vec<JoinHandle<()>>)> {
+impl PeerLinks {
+    /// Over connections with the other ranks, by their numbers; and the threads that listen to them, until [`close`](PeerLinks::close).
+    pub fn new(rank: u32, streams: Vec<Option<TcpStream>>) -> std::io::Result<(Arc<PeerLinks>, Vec<JoinHandle<()>>)> {
         let mut reading = Vec::new();
         for (other, stream) in (0..).zip(&streams) {
             if let Some(stream) = stream {
@@ -89,9 +89,9 @@ impl Links {
                 reading.push((other, stream.try_clone()?));
             }
         }
-        let state = State { others: vec![Other::default(); streams.len()], ..State::default() };
+        let state = Membership { others: vec![Other::default(); streams.len()], ..Membership::default() };
         let streams = streams.into_iter().map(|stream| stream.map(Mutex::new)).collect();
-        let links = Arc::new(Links { rank, streams, state: Mutex::new(state), changed: Condvar::new() });
+        let links = Arc::new(PeerLinks { rank, streams, state: Mutex::new(state), changed: Condvar::new() });
         let listen = |(other, mut stream): (u32, TcpStream)| {
             let links = links.clone();
             std::thread::Builder::new().name(format!("rank {other}")).spawn(move || {
@@ -138,7 +138,7 @@ impl Links {
     }
 
     /// All others, with their numbers.
-    fn others<'a>(&self, state: &'a State) -> impl Iterator<Item = (u32, &'a Other)> {
+    fn others<'a>(&self, state: &'a Membership) -> impl Iterator<Item = (u32, &'a Other)> {
         let own = self.rank;
         (0..).zip(&state.others).filter(move |(rank, _)| *rank != own)
     }
@@ -224,7 +224,7 @@ impl Links {
     pub fn duty(&self, pause: Duration) -> Option<Duty> {
         let state = lock(&self.state);
         let paused = self.changed.wait_timeout_while(state, pause, |state| !state.over);
-        let mut state: MutexGuard<'_, State> = paused.unwrap_or_else(PoisonError::into_inner).0;
+        let mut state: MutexGuard<'_, Membership> = paused.unwrap_or_else(PoisonError::into_inner).0;
         loop {
             if state.over {
                 return None;

@@ -19,7 +19,7 @@ use super::{Group, PeerOptions, Peers, words_of};
 use crate::world::Purpose;
 use crate::{Error, World, mesh};
 use gpu_kernels::collective::MAX_RANKS;
-use links::{Links, Other};
+use links::{Other, PeerLinks};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const LEAVING: Duration = Duration::from_secs(10);
 
 /// The ranks of a group that other processes have.
 pub struct Beyond {
-    pub links: Arc<Links>,
+    pub links: Arc<PeerLinks>,
     readers: Vec<JoinHandle<()>>,
     watch: Option<JoinHandle<()>>,
     /// Their frames, as far as they are open here.
@@ -103,7 +103,7 @@ impl Peers {
         let seat = Arc::new(Seat::new(device, (rank, ranks), capacity)?);
         let beside = device.stream()?;
         let streams = mesh::connect(world, Purpose::Peers, options.timeout)?;
-        let (links, readers) = Links::new(rank, streams).map_err(|error| world.failed(error))?;
+        let (links, readers) = PeerLinks::new(rank, streams).map_err(|error| world.failed(error))?;
         let watch = {
             let (seat, links) = (seat.clone(), links.clone());
             let named = std::thread::Builder::new().name(format!("watch of rank {rank}"));

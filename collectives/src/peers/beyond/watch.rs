@@ -1,6 +1,6 @@
 //! Who sees to it that kernels of this rank do not wait for ranks that never come. It sleeps as long as all are there.
 
-use super::links::{Duty, Links};
+use super::links::{Duty, PeerLinks};
 use crate::Error;
 use crate::peers::seat::Seat;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_micros(500), Duration::from_
 const UNNOTICED: Duration = Duration::from_secs(1);
 
 /// Watches until the links say that it is over.
-pub fn watch(seat: &Seat, links: &Links, beside: &Stream, timeout: Duration) {
+pub fn watch(seat: &Seat, links: &PeerLinks, beside: &Stream, timeout: Duration) {
     let (mut pause, mut last) = (Duration::ZERO, Last { flags: Vec::new(), since: Instant::now() });
     while let Some(duty) = links.duty(pause) {
         pause = (pause * 2).clamp(PAUSE.0, PAUSE.1);
@@ -45,7 +45,12 @@ impl Last {
 }
 
 /// Ends the group where somebody is waited for who is away.
-fn look(seat: &Seat, links: &Links, (gone, left, overdue): (&[u32], &[u32], bool), (last, timeout): (&Last, Duration)) {
+fn look(
+    seat: &Seat,
+    links: &PeerLinks,
+    (gone, left, overdue): (&[u32], &[u32], bool),
+    (last, timeout): (&Last, Duration),
+) {
     let (meetings, messages) = (seat.absent_at_meetings(&last.flags), seat.absent_with_messages(&last.flags));
     let still = last.since.elapsed();
     // What a rank did before it went is in the flags: a meeting that it is not at, it never comes to.

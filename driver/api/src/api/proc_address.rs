@@ -44,33 +44,33 @@ pub(crate) fn exported() -> impl Iterator<Item = (&'static str, usize)> {
     table().values().flatten().map(|row| (row.name, row.address))
 }
 
-enum Found {
+enum Lookup {
     Address(usize),
     NewerVersionNeeded,
     Unknown,
 }
 
 /// The address for a name as `cuGetProcAddress` takes it, of the newest ABI up to `version` that the engine has.
-fn find(symbol: &str, version: i32, per_thread: bool, present: &dyn Fn(&str) -> bool) -> Found {
+fn find(symbol: &str, version: i32, per_thread: bool, present: &dyn Fn(&str) -> bool) -> Lookup {
     if let Some(rows) = table().get(symbol) {
         let rows: Vec<&Row> = rows.iter().filter(|r| present(r.name)).collect();
         if rows.is_empty() {
-            return Found::Unknown;
+            return Lookup::Unknown;
         }
         let newest =
             |twin: bool| rows.iter().filter(|r| r.since <= version && r.per_thread == twin).max_by_key(|r| r.since);
         let best = newest(false);
         let twin = newest(true).filter(|t| per_thread && best.is_none_or(|b| b.since <= t.since));
         return match twin.or(best) {
-            Some(row) => Found::Address(row.address),
-            None => Found::NewerVersionNeeded,
+            Some(row) => Lookup::Address(row.address),
+            None => Lookup::NewerVersionNeeded,
         };
     }
     // A full exported name, which some callers use.
     match exported().find(|(name, _)| *name == symbol) {
-        Some((name, address)) if present(name) => Found::Address(address),
-        Some(_) => Found::Unknown,
-        None => Found::Unknown,
+        Some((name, address)) if present(name) => Lookup::Address(address),
+        Some(_) => Lookup::Unknown,
+        None => Lookup::Unknown,
     }
 }
 
@@ -120,9 +120,9 @@ fn resolve(
         _ => true,
     };
     let address = match find(&name, version, flags & PER_THREAD_DEFAULT_STREAM != 0, &present) {
-        Found::Address(address) => std::ptr::with_exposed_provenance_mut(address),
-        Found::NewerVersionNeeded => return Err((Code::NOT_FOUND, 2)),
-        Found::Unknown => from_real(&name, version, flags).ok_or((Code::NOT_FOUND, 1))?,
+        Lookup::Address(address) => std::ptr::with_exposed_provenance_mut(address),
+        Lookup::NewerVersionNeeded => return Err((Code::NOT_FOUND, 2)),
+        Lookup::Unknown => from_real(&name, version, flags).ok_or((Code::NOT_FOUND, 1))?,
     };
     function.set(address).map_err(|c| (c, 1))
 }
@@ -176,7 +176,7 @@ mod tests {
 
     fn name_of(symbol: &str, version: i32, per_thread: bool) -> Option<&'static str> {
         match find(symbol, version, per_thread, &|_| true) {
-            Found::Address(a) => table().values().flatten().find(|r| r.address == a).map(|r| r.name),
+            Lookup::Address(a) => table().values().flatten().find(|r| r.address == a).map(|r| r.name),
             _ => None,
         }
     }
@@ -192,14 +192,14 @@ mod tests {
         assert_eq!(name_of("cuMemAlloc", 12000, true), Some("cuMemAlloc_v2"), "no twin: the function itself");
         assert_eq!(name_of("cuMemAlloc_v2", 12000, false), Some("cuMemAlloc_v2"));
         assert_eq!(name_of("cuMemAlloc", 3000, false), Some("cuMemAlloc"));
-        assert!(matches!(find("cuLibraryLoadData", 11080, false, &|_| true), Found::NewerVersionNeeded));
+        assert!(matches!(find("cuLibraryLoadData", 11080, false, &|_| true), Lookup::NewerVersionNeeded));
         assert_eq!(name_of("cuGraphGetEdges", 12020, false), Some("cuGraphGetEdges"));
         assert_eq!(name_of("cuGraphGetEdges", 12030, false), Some("cuGraphGetEdges_v2"));
         // An engine without the newest ABI answers with the one before, and without any not at all.
         let older = |name: &str| name != "cuGraphGetEdges_v2";
-        let Found::Address(found) = find("cuGraphGetEdges", 13000, false, &older) else { panic!("the first ABI") };
+        let Lookup::Address(found) = find("cuGraphGetEdges", 13000, false, &older) else { panic!("the first ABI") };
         assert_eq!(Some(found), exported().find(|(n, _)| *n == "cuGraphGetEdges").map(|(_, a)| a));
-        assert!(matches!(find("cuGraphGetEdges", 13000, false, &|_| false), Found::Unknown));
-        assert!(matches!(find("cuNoSuchThing", 12000, false, &|_| true), Found::Unknown));
+        assert!(matches!(find("cuGraphGetEdges", 13000, false, &|_| false), Lookup::Unknown));
+        assert!(matches!(find("cuNoSuchThing", 12000, false, &|_| true), Lookup::Unknown));
     }
 }

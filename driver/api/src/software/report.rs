@@ -10,10 +10,10 @@ use super::tables::software::settled;
 use crate::lock::lock;
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
-static PROFILE: Mutex<BTreeMap<String, Entry>> = Mutex::new(BTreeMap::new());
+static PROFILE: Mutex<BTreeMap<String, Totals>> = Mutex::new(BTreeMap::new());
 
 #[derive(Default)]
-struct Entry {
+struct Totals {
     launches: u64,
     time: Duration,
     counters: Counters,
@@ -71,7 +71,7 @@ pub(crate) fn report(text: String) {
 pub(super) fn record(kernel: &str, time: Duration, counters: &Counters) {
     let mut profile = lock(&PROFILE);
     if !profile.contains_key(kernel) {
-        profile.insert(kernel.to_owned(), Entry::default());
+        profile.insert(kernel.to_owned(), Totals::default());
     }
     if let Some(entry) = profile.get_mut(kernel) {
         entry.launches += 1;

@@ -1,6 +1,6 @@
 //! What a block of the step does, on the device: queries staged, a part attended to, parts merged.
 
-pub use super::memory::Memory;
+pub use super::memory::StepMemory;
 
 use super::{
     super::{plain, tiles},
@@ -19,7 +19,7 @@ use crate::{
 use warpsmith_device::{prelude::*, unroll};
 
 #[derive(Clone, Copy)]
-pub struct Args {
+pub struct AttentionArgs {
     pub qkv: Source,
     pub weights: (In<f32>, In<f32>),
     pub tables: (In<f32>, In<f32>),
@@ -52,7 +52,7 @@ pub struct Spot {
 impl Spot {
     /// Worked out anew wherever it is asked for: registers that hold it over the sweep are lost to the sweep.
     #[inline(always)]
-    fn of(a: &Args, role: impl Role, group: u32) -> Spot {
+    fn of(a: &AttentionArgs, role: impl Role, group: u32) -> Spot {
         let shift = split_shift(a.layer.kv_heads);
         let block = unroll::opaque(role.block() as usize) as u32;
         let column = unroll::opaque(role.column() as usize);
@@ -67,7 +67,7 @@ impl Spot {
 
     /// Keys and values of its head. They are asked for again wherever they are needed, as they would take registers all the way.
     #[inline(always)]
-    pub unsafe fn rows<T: Cached>(&self, a: &Args) -> (Rows, Rows) {
+    pub unsafe fn rows<T: Cached>(&self, a: &AttentionArgs) -> (Rows, Rows) {
         // SAFETY: the caller's promise.
         let c = unsafe { a.columns.at(unroll::opaque(self.column)) };
         Rows::of::<T>(&c, a.layer.index, a.layer.kv_heads, self.head, a.layer.head_dim)
@@ -75,19 +75,19 @@ impl Spot {
 
     /// The number of its first query head among those of all columns.
     #[inline(always)]
-    fn first(&self, a: &Args) -> usize {
+    fn first(&self, a: &AttentionArgs) -> usize {
         self.column * a.layer.q_heads as usize + (self.head * self.group) as usize
     }
 
     /// Its first element of the output.
     #[inline(always)]
-    fn output(&self, a: &Args) -> usize {
+    fn output(&self, a: &AttentionArgs) -> usize {
         self.column * a.y_stride as usize + (self.head * self.group * a.layer.head_dim) as usize
     }
 
     /// Its first element of the workspace, and elements of a part. Heads have their parts one after the other.
     #[inline(always)]
-    fn workspace(&self, a: &Args) -> (usize, usize) {
+    fn workspace(&self, a: &AttentionArgs) -> (usize, usize) {
         let part = a.layer.head_dim as usize + 4;
         ((self.first(a) << self.shift) * part, part)
     }
@@ -116,7 +116,7 @@ pub fn start(tensor: bool, lowest: u32) -> u32 {
 ///
 /// All threads of the block make this call.
 #[device]
-pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
+pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepMemory) {
     let (layer, ticket, thread) = (a.layer, memory.ticket, thread_index());
     // The same in every thread.
     let tensor = on_tensor_cores::<T>(&layer);
@@ -206,7 +206,7 @@ pub unsafe fn attend<T: Cached>(a: Args, role: impl Role, memory: Memory) {
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn merge_parts(a: &Args, spot: &Spot, used: u32, memory: &Memory) {
+unsafe fn merge_parts(a: &AttentionArgs, spot: &Spot, used: u32, memory: &StepMemory) {
     let dim = a.layer.head_dim as usize;
     let (first, of_part) = spot.workspace(a);
     let partials = a.partials.from(first);
@@ -228,7 +228,7 @@ unsafe fn merge_parts(a: &Args, spot: &Spot, used: u32, memory: &Memory) {
 
 /// What the sink of the block's head `h` counts for beside weights relative to `largest`, a power of two; 0 without sinks.
 #[inline(always)]
-unsafe fn sink(a: &Args, spot: &Spot, h: usize, largest: f32) -> f32 {
+unsafe fn sink(a: &AttentionArgs, spot: &Spot, h: usize, largest: f32) -> f32 {
     // SAFETY: there is one for each query head.
     let score = |sinks: In<f32>| unsafe { sinks.at((spot.head * spot.group) as usize + h) };
     // Far above all scores it counts for infinity, and leaves nothing of the values.
@@ -239,7 +239,7 @@ unsafe fn sink(a: &Args, spot: &Spot, h: usize, largest: f32) -> f32 {
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn quantize(a: &Args, quantizer: OutputQuantizer, spot: &Spot) {
+unsafe fn quantize(a: &AttentionArgs, quantizer: OutputQuantizer, spot: &Spot) {
     let (of_group, cols) = (spot.group * a.layer.head_dim, a.layer.q_heads * a.layer.head_dim);
     let (from, to) = (spot.head * of_group, (spot.head + 1) * of_group);
     let y = a.y.from(spot.column * a.y_stride as usize);

@@ -19,7 +19,7 @@ const TOTALS: usize = 2 * 16;
 
 /// A block's shared memory.
 #[derive(Clone, Copy)]
-pub struct Memory {
+pub struct StepMemory {
     /// Values of each partial result. Before them a warp's heads on their way, and queries as numbers.
     pub values: Shared<f32>,
     /// Queries as factors of products on tensor cores. After them what each partial result of a head counts for, up to 32 a head, up to
@@ -36,11 +36,11 @@ pub struct Memory {
     pub ticket: Shared<u32>,
 }
 
-impl Memory {
+impl StepMemory {
     /// Arrays of its own.
     #[inline(always)]
-    pub unsafe fn declared() -> Memory {
-        Memory {
+    pub unsafe fn declared() -> StepMemory {
+        StepMemory {
             values: shared_array!(ATTN_STEP_VALUES: [f32; VALUES]),
             queries: shared_array!(ATTN_STEP_QUERIES: [f32; QUERY_WORDS]),
             states: shared_array!(ATTN_STEP_STATES: [f32; STATES]),
@@ -55,14 +55,14 @@ impl Memory {
 
     /// One after the other in an array of [`BYTES`](Self::BYTES).
     #[inline(always)]
-    pub unsafe fn within(array: Shared<f32>) -> Memory {
+    pub unsafe fn within(array: Shared<f32>) -> StepMemory {
         // SAFETY: the caller's promise; each begins at a multiple of 16 bytes.
         unsafe {
             let queries = array.from(VALUES);
             let states = queries.from(QUERY_WORDS);
             let totals = states.from(STATES);
             let units = totals.from(TOTALS);
-            Memory { values: array, queries, states, totals, units, ticket: units.from(WARPS).cast() }
+            StepMemory { values: array, queries, states, totals, units, ticket: units.from(WARPS).cast() }
         }
     }
 }

@@ -127,16 +127,16 @@ macro_rules! arguments {
 arguments! { define (Arguments StepArguments Seen) }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-impl frame::Args {
+impl frame::AttentionArgs {
     /// The arguments of an entry point.
     ///
     /// # Safety
     /// The launches before were waited for.
     #[inline(always)]
-    unsafe fn of(given: Arguments) -> frame::Args {
+    unsafe fn of(given: Arguments) -> frame::AttentionArgs {
         // SAFETY: the caller's promise.
         let (qkv, columns) = unsafe { (given.qkv.buffer(), given.columns.buffer()) };
-        frame::Args {
+        frame::AttentionArgs {
             qkv: qkv.into(),
             weights: (given.q_weight, given.k_weight),
             tables: (given.cos, given.sin),
@@ -182,8 +182,8 @@ macro_rules! entry {
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             grid::launch_dependents();
             grid::wait_dependencies();
-            let args = frame::Args::of(Arguments { $($argument),* });
-            frame::attend::<$T>(args, crate::load::Launched, frame::Memory::declared());
+            let args = frame::AttentionArgs::of(Arguments { $($argument),* });
+            frame::attend::<$T>(args, crate::load::Launched, frame::StepMemory::declared());
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

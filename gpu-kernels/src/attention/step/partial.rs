@@ -1,6 +1,6 @@
 //! Partial results of a head become one: those of warps, and those of blocks.
 
-use super::{THREADS, memory::Memory};
+use super::{THREADS, memory::StepMemory};
 use crate::load::thread_index;
 use warpsmith_device::{prelude::*, unroll};
 
@@ -96,7 +96,12 @@ pub fn alone(value: f32) -> f32 {
 ///
 /// All threads of the block make this call; a barrier follows.
 #[device]
-pub unsafe fn weigh(memory: &Memory, group: u32, (count, room): (u32, u32), state: impl Fn(usize, usize) -> [f32; 2]) {
+pub unsafe fn weigh(
+    memory: &StepMemory,
+    group: u32,
+    (count, room): (u32, u32),
+    state: impl Fn(usize, usize) -> [f32; 2],
+) {
     let shift = room.trailing_zeros();
     let mut i = thread_index();
     // The same number of turns in every lane of a warp.
@@ -128,7 +133,7 @@ pub unsafe fn weigh(memory: &Memory, group: u32, (count, room): (u32, u32), stat
 /// The sum of four values of each of `count` partial results of head `h`, of at most `room`, by what each counts for.
 #[inline(always)]
 pub unsafe fn weighted(
-    memory: &Memory,
+    memory: &StepMemory,
     h: usize,
     (count, room): (u32, u32),
     value: impl Fn(usize) -> [f32; 4],
@@ -152,7 +157,7 @@ pub unsafe fn weighted(
 /// All threads of the block make this call; a barrier follows.
 #[device]
 pub unsafe fn weigh_in_order(
-    memory: &Memory,
+    memory: &StepMemory,
     group: u32,
     (count, room): (u32, u32),
     state: impl Fn(usize, usize) -> [f32; 2],
@@ -186,7 +191,7 @@ pub unsafe fn weigh_in_order(
 /// Four values of all of `count` partial results of head `h`, of at most `room`, put together in order, and the sum of their weights.
 #[inline(always)]
 pub unsafe fn weighted_in_order(
-    memory: &Memory,
+    memory: &StepMemory,
     h: usize,
     (count, room): (u32, u32),
     value: impl Fn(usize) -> [f32; 4],

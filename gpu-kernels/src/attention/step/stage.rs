@@ -1,7 +1,7 @@
 //! What comes before the sweep: queries in shared memory, and the new key and value in the cache.
 
-use super::frame::{Args, Spot};
-use super::memory::{Memory, WARPS};
+use super::frame::{AttentionArgs, Spot};
+use super::memory::{StepMemory, WARPS};
 use crate::{
     attention::{plain, tiles},
     head::{Turn, held, turn},
@@ -16,7 +16,13 @@ use warpsmith_device::prelude::*;
 ///
 /// All threads of the block make this call.
 #[device]
-pub unsafe fn stage<T: Cached>(a: &Args, spot: &Spot, position: u32, memory: &Memory, (tensor, newest): (bool, bool)) {
+pub unsafe fn stage<T: Cached>(
+    a: &AttentionArgs,
+    spot: &Spot,
+    position: u32,
+    memory: &StepMemory,
+    (tensor, newest): (bool, bool),
+) {
     // The same choice in every thread.
     if a.layer.head_dim <= 64 {
         heads::<T, 1>(a, spot, position, memory, (tensor, newest));
@@ -31,10 +37,10 @@ pub unsafe fn stage<T: Cached>(a: &Args, spot: &Spot, position: u32, memory: &Me
 /// are few.
 #[device]
 unsafe fn heads<T: Cached, const N: usize>(
-    a: &Args,
+    a: &AttentionArgs,
     spot: &Spot,
     position: u32,
-    memory: &Memory,
+    memory: &StepMemory,
     (tensor, newest): (bool, bool),
 ) {
     let (layer, group) = (a.layer, spot.group);
@@ -59,7 +65,7 @@ unsafe fn heads<T: Cached, const N: usize>(
             let (keys, values) = spot.rows::<T>(a);
             store_row::<T, N>(if item == group { &keys } else { &values }, position, dim, &head);
         } else if tensor {
-            tiles::keep::<N>(&tiles::Factors::of(memory), item as usize, &head);
+            tiles::keep::<N>(&tiles::QueryFactors::of(memory), item as usize, &head);
         } else {
             plain::keep::<N>(memory, item as usize, dim, &head);
         }

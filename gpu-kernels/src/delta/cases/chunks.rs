@@ -1,6 +1,6 @@
 //! Prompts in chunks: every length of a first and a last chunk, decays that leave nothing and nearly all, and gates that are 0 and 1.
 
-use super::{SIZES, Step, UNTOUCHED, column_is, floats};
+use super::{DeltaStep, SIZES, UNTOUCHED, column_is, floats};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Outcome, Plain, Rng, Shape, same};
 use crate::delta::{DeltaChunks, DeltaNorm, DeltaRule, Run};
 use crate::gemv::OutputQuantization;
@@ -20,8 +20,8 @@ const GATES: [[f32; 2]; 3] = [[1.0, 1.0], [20.0, 30.0], [1e-3, 30.0]];
 const STATES: f64 = 3e-6;
 
 impl Chunks {
-    fn step(shape: &Shape<'_>, rng: &mut Rng) -> Result<Step, Failure> {
-        let mut step = Step::new(shape, rng)?;
+    fn step(shape: &Shape<'_>, rng: &mut Rng) -> Result<DeltaStep, Failure> {
+        let mut step = DeltaStep::new(shape, rng)?;
         let [decay, b] = GATES[shape.size("gates")?.min(2)];
         step.a.iter_mut().for_each(|a| *a *= decay);
         let (first, heads) = (step.net.channels() + step.net.values(), step.net.value_heads as usize);
@@ -116,7 +116,7 @@ impl Plain for Chunks {
 /// The launches of a step: what the rule leaves, and what chunks and the norm do.
 fn launches<B: Bench>(
     shape: &Shape<'_>,
-    step: &Step,
+    step: &DeltaStep,
     bench: &mut B,
     (runs, mixed): (&B::Buffer<Run>, &[f32]),
 ) -> Result<[Vec<f32>; 2], Failure> {

@@ -46,7 +46,7 @@ fn warp_index() -> usize {
 
 /// What warps of a block tell one another.
 #[derive(Clone, Copy)]
-pub struct Memory {
+pub struct ChunkMemory {
     /// Of each warp, `[2 TOKENS, PRODUCTS]`: of keys, then of queries, with the values of the state, then with keys.
     products: Shared<f32>,
     /// In which unit those with the state are, of each warp.
@@ -66,10 +66,10 @@ pub struct Memory {
     squares: Shared<f32>,
 }
 
-impl Memory {
+impl ChunkMemory {
     #[inline(always)]
-    pub fn declared() -> Memory {
-        Memory {
+    pub fn declared() -> ChunkMemory {
+        ChunkMemory {
             products: shared_array!(DELTA_CHUNKS_PRODUCTS: [f32; WARPS * 2 * TOKENS * PRODUCTS]),
             units: shared_array!(DELTA_CHUNKS_UNITS: [f32; WARPS]),
             keys: shared_array!(DELTA_CHUNKS_KEYS: [u32; WARPS * 2 * TOKENS * PARTS]),
@@ -85,24 +85,24 @@ impl Memory {
 
 /// What of a head the block has.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct HeadSlice {
     pub head: usize,
     key_head: usize,
     /// The first element of the values.
     first: usize,
 }
 
-impl Place {
+impl HeadSlice {
     #[inline(always)]
-    pub fn of(net: &Net) -> Place {
+    pub fn of(net: &Net) -> HeadSlice {
         let slices = net.dim / SLICE;
         let (head, slice) = (block::idx_x() / slices, block::idx_x() % slices);
-        Place { head: head as usize, key_head: net.key_head(head) as usize, first: (slice * SLICE) as usize }
+        HeadSlice { head: head as usize, key_head: net.key_head(head) as usize, first: (slice * SLICE) as usize }
     }
 }
 
 /// What a block reads.
-pub struct Given {
+pub struct BlockInputs {
     pub mixed: In<f32>,
     pub mixed_stride: usize,
     /// `b` of all heads, then `alpha`.
@@ -112,7 +112,7 @@ pub struct Given {
     pub dt: f32,
     pub net: Net,
     pub run: Run,
-    pub place: Place,
+    pub place: HeadSlice,
 }
 
 /// Tokens of a run: the first, and how many.
@@ -128,7 +128,7 @@ type State = [[[f32; 4]; 4]; 2];
 
 /// Calls `f` with each pair of elements of the warp's state: where they are in the head's, and their place.
 #[inline(always)]
-fn each_pair(place: &Place, dim: usize, mut f: impl FnMut(usize, (usize, usize, usize))) {
+fn each_pair(place: &HeadSlice, dim: usize, mut f: impl FnMut(usize, (usize, usize, usize))) {
     // Asked for anew: where they are would otherwise be kept over all chunks.
     let (lane, warp) = (load::lane(), load::warp_index());
     let (g, t) = (lane / 4, lane % 4);
@@ -144,7 +144,7 @@ fn each_pair(place: &Place, dim: usize, mut f: impl FnMut(usize, (usize, usize, 
 
 /// Takes all chunks of a run.
 #[device]
-pub unsafe fn all(given: &Given, memory: &Memory, y: Out<f32>, y_stride: usize) {
+pub unsafe fn all(given: &BlockInputs, memory: &ChunkMemory, y: Out<f32>, y_stride: usize) {
     let (net, run, place, dim) = (&given.net, &given.run, &given.place, given.net.dim as usize);
     let at = net.before() + net.inputs() + place.head * dim * dim;
     let there = KEYS * warp_index() < dim;

@@ -51,10 +51,10 @@ mod definition;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use definition::{Choice, reference};
 
-/// A column of products with a router.
+/// What a router gave for a column, and how experts are chosen by it.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[derive(Clone, Copy)]
-struct Column {
+struct RouterLogits {
     x: In<f32>,
     bias: In<f32>,
     n: usize,
@@ -71,7 +71,7 @@ struct Column {
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-impl Column {
+impl RouterLogits {
     /// What an expert of that logit counts for before all are divided by their sum.
     #[inline(always)]
     unsafe fn weight(&self, logit: f32) -> f32 {
@@ -166,7 +166,7 @@ pub unsafe fn route(
     grid::wait_dependencies();
     let (column, lane) = (block::idx_x() as usize, thread::lane() as usize);
     let (sigmoid, normalise, biased) = (flags & SIGMOID != 0, flags & NORMALISE != 0, flags & BIASED != 0);
-    let mut of = Column {
+    let mut of = RouterLogits {
         x: logits.buffer().from(column * stride as usize),
         bias,
         n: n as usize,

@@ -5,14 +5,14 @@ use half::{bf16, f16};
 
 /// How a format's blocks become numbers and records.
 pub struct Codec {
-    pub scales: Scales,
+    pub scales: BlockScales,
     /// A block's weights.
     pub decode: fn(&[u8], &mut [f32]),
     pub pack: Pack,
 }
 
 /// What must be finite in a block.
-pub enum Scales {
+pub enum BlockScales {
     /// The f16 at these bytes.
     F16(&'static [usize]),
     /// The exponent at byte 0: 255 is no number.
@@ -38,21 +38,21 @@ impl Codec {
     pub fn not_finite(&self, block: &[u8]) -> Option<f32> {
         let bad = |v: f32| (!v.is_finite()).then_some(v);
         match self.scales {
-            Scales::F16(places) => places.iter().find_map(|&at| bad(f16_at(block, at))),
-            Scales::E8M0 => (block[0] == 255).then_some(f32::NAN),
-            Scales::Weight => {
+            BlockScales::F16(places) => places.iter().find_map(|&at| bad(f16_at(block, at))),
+            BlockScales::E8M0 => (block[0] == 255).then_some(f32::NAN),
+            BlockScales::Weight => {
                 let mut weight = [0.0];
                 (self.decode)(block, &mut weight);
                 bad(weight[0])
             }
-            Scales::Of(wrong) | Scales::OfRow(_, wrong) => wrong(block),
+            BlockScales::Of(wrong) | BlockScales::OfRow(_, wrong) => wrong(block),
         }
     }
 
     /// The scale of the row, in a format that has such in every block.
     pub fn of_row(&self, block: &[u8]) -> Option<f32> {
         match self.scales {
-            Scales::OfRow(at, _) => Some(f32_at(block, at)),
+            BlockScales::OfRow(at, _) => Some(f32_at(block, at)),
             _ => None,
         }
     }

@@ -33,10 +33,10 @@ macro_rules! define {
             /// Every format.
             pub const ALL: [Format; [$($(Format::$V,)*)*].len()] = [$($(Format::$V,)*)*];
 
-            fn stored(self) -> Stored {
+            fn stored(self) -> FormatEntry {
                 match self {
                     $($(
-                        Format::$V => Stored {
+                        Format::$V => FormatEntry {
                             name: $name,
                             type_id: $id,
                             elems: $elems,
@@ -69,7 +69,7 @@ macro_rules! define {
 crate::formats! { stored define () }
 
 /// What the [list](crate::format::list) says of a format.
-struct Stored {
+struct FormatEntry {
     name: &'static str,
     type_id: u32,
     /// Weights of a block.
@@ -248,7 +248,7 @@ impl Format {
     #[must_use]
     pub fn scale_offsets(self) -> &'static [usize] {
         match self.codec().scales {
-            codec::Scales::F16(offsets) => offsets,
+            codec::BlockScales::F16(offsets) => offsets,
             _ => &[],
         }
     }

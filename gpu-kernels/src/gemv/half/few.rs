@@ -4,11 +4,11 @@
 use super::{
     super::{
         quant_format::{BLOCK_ROWS, half::len},
-        quantized::{Args, Given},
+        quantized::{Invocation, QuantizedArgs},
         tensor::tiles::uniform_warp,
     },
     CLASSES, FEW_COLUMNS, FEW_STRIDE, THREADS,
-    units::{Loaded, Runs, VECTORS, add_steps, steps},
+    units::{LoadedWeights, Runs, VECTORS, add_steps, steps},
 };
 use crate::format::{
     halves::Halves,
@@ -30,17 +30,17 @@ type Sums = [[[f32; 4]; TILES[1]]; TILES[0]];
 
 /// Which columns of outputs a block has.
 #[derive(Clone, Copy)]
-struct Columns {
+struct OutputColumns {
     first: u32,
     count: u32,
 }
 
-impl Columns {
+impl OutputColumns {
     #[inline(always)]
-    fn of(a: &Args) -> Columns {
+    fn of(a: &QuantizedArgs) -> OutputColumns {
         let most = if a.experts.is_some() { 1 } else { FEW_COLUMNS >> a.pair() };
         let first = block::idx_y() * most;
-        Columns { first, count: (a.columns - first).min(most) }
+        OutputColumns { first, count: (a.columns - first).min(most) }
     }
 }
 
@@ -48,7 +48,7 @@ impl Columns {
 #[inline(always)]
 unsafe fn add_group<F: Halves>(
     sums: &mut Sums,
-    loaded: &[Loaded<F>; ROWS],
+    loaded: &[LoadedWeights<F>; ROWS],
     record: &Record,
     (x, of_columns): (In<U32x4>, &[u32; TILES[1]]),
     group: u32,
@@ -82,12 +82,12 @@ unsafe fn add_group<F: Halves>(
 
 /// A block's outputs, by way of shared memory.
 #[device]
-pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
+pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<f32>) {
     let record = F::record(a.cols as usize, a.block_units);
     let (g, t) = ((lane() / 4) as u32, lane() % 4);
     a.begin(THREADS / BLOCK_ROWS, record.vectors as u32);
     a.wait();
-    let columns = Columns::of(&a);
+    let columns = OutputColumns::of(&a);
     let matrix = a.chosen(columns.first, record.vectors as u32);
     let rows: [InMemory; ROWS] = core::array::from_fn(|r| {
         let row = a.row(a.rows, block::idx_x() * BLOCK_ROWS + g, 8 * r as u32, record.vectors as u32);
@@ -105,9 +105,9 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<f32>) {
     let mut sums = Sums::default();
     if group < end {
         // Of what is behind the run's end nothing is asked for: where a run is one group that would be two more.
-        let load = |to: &mut MaybeUninit<[Loaded<F>; ROWS]>, group: u32| {
+        let load = |to: &mut MaybeUninit<[LoadedWeights<F>; ROWS]>, group: u32| {
             if group < end {
-                to.write(rows.map(|row| Loaded::<F>::load(row, &record, group, t)));
+                to.write(rows.map(|row| LoadedWeights::<F>::load(row, &record, group, t)));
             }
         };
         let mut loaded = [const { MaybeUninit::uninit() }; AT_ONCE];

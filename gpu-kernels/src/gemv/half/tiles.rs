@@ -2,18 +2,18 @@
 
 use super::{
     super::{
-        experts::Columns as OfBlock,
+        experts::BlockColumns,
         quant_format::half::len,
-        quantized::{Args, Given},
+        quantized::{Invocation, QuantizedArgs},
         tensor::{
             COLUMNS, ROWS,
             outputs::{self, Block, finish},
             staging::STRIDE,
-            tiles::{Outputs, Part, TILES, add_class},
+            tiles::{Outputs, TILES, WarpTile, add_class},
         },
     },
     HALF, THREADS,
-    units::{Loaded, Runs, add_steps, steps},
+    units::{LoadedWeights, Runs, add_steps, steps},
 };
 use crate::format::{
     halves::Halves,
@@ -45,7 +45,7 @@ const OF_ROWS: usize = STAGED * HALF;
 const LINES: usize = ROWS as usize / STAGED;
 
 /// What a thread brings to shared memory.
-struct Stager {
+struct HalfStager {
     record: Record,
     rows: [InMemory; STAGED],
     x: In<U32x4>,
@@ -56,14 +56,20 @@ struct Stager {
     memory: Shared<U32x4>,
 }
 
-impl Stager {
+impl HalfStager {
     /// Of a block that has these columns of outputs, and up to `most` of f16.
     #[inline(always)]
-    unsafe fn of(a: &Args, record: Record, columns: OfBlock, most: u32, memory: Shared<U32x4>) -> Stager {
+    unsafe fn of(
+        a: &QuantizedArgs,
+        record: Record,
+        columns: BlockColumns,
+        most: u32,
+        memory: Shared<U32x4>,
+    ) -> HalfStager {
         let thread = thread::idx_x();
         // SAFETY: the rows are among the weights, and the columns among those of `x`.
         unsafe {
-            let weights = a.weights.from(a.chosen(OfBlock::tile_of(block::idx_y()), record.vectors as u32));
+            let weights = a.weights.from(a.chosen(BlockColumns::tile_of(block::idx_y()), record.vectors as u32));
             let rows = core::array::from_fn(|i| {
                 let row = outputs::row(a, ROWS, thread / 32 * 2 + i as u32, thread % 32 / 4);
                 InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize))
@@ -72,19 +78,19 @@ impl Stager {
                 let column = a.half_input(thread / HALF as u32 + (COPIED * i) as u32, |i| columns.column(i));
                 column * len(a.cols) as u32 + thread % HALF as u32
             });
-            Stager { record, rows, x: a.x, columns, copies: most as usize / COPIED, memory }
+            HalfStager { record, rows, x: a.x, columns, copies: most as usize / COPIED, memory }
         }
     }
 
     #[inline(always)]
-    unsafe fn load<F: Halves>(&self, group: u32) -> [Loaded<F>; STAGED] {
+    unsafe fn load<F: Halves>(&self, group: u32) -> [LoadedWeights<F>; STAGED] {
         // SAFETY: the caller's promise: the group is there.
-        self.rows.map(|row| unsafe { Loaded::load(row, &self.record, group, lane() % 4) })
+        self.rows.map(|row| unsafe { LoadedWeights::load(row, &self.record, group, lane() % 4) })
     }
 
     /// Takes apart half `half` of what is loaded.
     #[inline(always)]
-    unsafe fn store<F: Halves>(&self, half: usize, loaded: &[Loaded<F>; STAGED]) {
+    unsafe fn store<F: Halves>(&self, half: usize, loaded: &[LoadedWeights<F>; STAGED]) {
         let (line, t) = (thread::idx_x() as usize / 4, lane() % 4);
         // SAFETY: the caller's promise: nobody reads that half.
         unsafe {
@@ -120,7 +126,7 @@ impl Stager {
 
 /// Where a lane finds what it multiplies.
 #[derive(Clone, Copy)]
-struct Places {
+struct StagePointers {
     rows: Shared<U32x4>,
     columns: Shared<U32x4>,
     /// Vectors of a half of the columns.
@@ -129,13 +135,13 @@ struct Places {
     at: [usize; 2],
 }
 
-impl Places {
+impl StagePointers {
     #[inline(always)]
-    unsafe fn of(memory: Shared<U32x4>, part: &Part, columns: u32) -> Places {
+    unsafe fn of(memory: Shared<U32x4>, part: &WarpTile, columns: u32) -> StagePointers {
         let (g, t) = (lane() / 4, lane() % 4);
         // SAFETY: they lie in shared memory.
         unsafe {
-            Places {
+            StagePointers {
                 rows: memory.from(OF_ROWS * part.first_row / STAGED),
                 columns: memory.from(HALVES * OF_ROWS * LINES + HALF * part.first_column),
                 of_half: HALF * columns as usize,
@@ -200,19 +206,19 @@ impl Places {
 
 /// A block's outputs, by way of shared memory.
 #[device]
-pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
+pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<U32x4>) {
     let record = F::record(a.cols as usize, a.block_units);
     a.begin(THREADS / ROWS, record.vectors as u32);
     a.wait();
     let block_columns = block_columns();
-    let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns >> a.pair());
+    let of_block = BlockColumns::of_block(block::idx_y(), a.experts, a.columns, block_columns >> a.pair());
     if of_block.count == 0 {
         return;
     }
     let columns = (of_block.count << a.pair()) as usize;
-    let stager = Stager::of(&a, record, of_block, block_columns, memory);
-    let part = Part::of(columns, block_columns);
-    let places = Places::of(memory, &part, block_columns);
+    let stager = HalfStager::of(&a, record, of_block, block_columns, memory);
+    let part = WarpTile::of(columns, block_columns);
+    let places = StagePointers::of(memory, &part, block_columns);
     let runs = Runs::of(&record);
     let mut total = Outputs::default();
     if part.whole {
@@ -226,7 +232,7 @@ pub unsafe fn product<F: Halves>(a: Args, memory: Shared<U32x4>) {
         });
     });
     finish(&a, memory.cast(), Block::large(self::block_columns() >> a.pair()), |to, columns, half| {
-        let part = Part::of(columns << a.pair(), self::block_columns());
+        let part = WarpTile::of(columns << a.pair(), self::block_columns());
         if a.pair() == 0 {
             outputs::store(&total, to, &part, half);
         } else {
@@ -243,7 +249,7 @@ fn block_columns() -> u32 {
 
 /// Outputs of all columns as `[column][row]`: of two columns of f16 side by side, which a lane has both of.
 #[inline(always)]
-unsafe fn store_pairs(total: &Outputs, to: Shared<f32>, part: &Part) {
+unsafe fn store_pairs(total: &Outputs, to: Shared<f32>, part: &WarpTile) {
     static_for!(m in 0..TILES[0] => {
         if m < TILES[0] / 2 || part.whole {
             static_for!(n in 0..TILES[1] => {
@@ -261,7 +267,12 @@ unsafe fn store_pairs(total: &Outputs, to: Shared<f32>, part: &Part) {
 
 /// Adds up the products of all groups, of all tiles of a warp or of half of its rows.
 #[inline(always)]
-unsafe fn add_all<F: Halves, const WHOLE: bool>(stager: &Stager, places: &Places, runs: Runs, total: &mut Outputs) {
+unsafe fn add_all<F: Halves, const WHOLE: bool>(
+    stager: &HalfStager,
+    places: &StagePointers,
+    runs: Runs,
+    total: &mut Outputs,
+) {
     let mut acc = Outputs::default();
     // SAFETY: the caller's promise: all threads are here.
     unsafe {

@@ -31,18 +31,18 @@ impl Runs {
     }
 }
 
-/// What is loaded of a unit, as it is.
+/// What is loaded of a unit of weights, as it is.
 #[derive(Clone)]
-pub struct Loaded<F: Halves> {
+pub struct LoadedWeights<F: Halves> {
     u: usize,
     codes: F::Unit<InMemory>,
     numbers: Words,
 }
 
-impl<F: Halves> Loaded<F> {
+impl<F: Halves> LoadedWeights<F> {
     /// Unit `t` of a group of a row; behind the last one that, which activations of 0 are multiplied with.
     #[inline(always)]
-    pub unsafe fn load(row: InMemory, record: &Record, group: u32, t: usize) -> Loaded<F> {
+    pub unsafe fn load(row: InMemory, record: &Record, group: u32, t: usize) -> LoadedWeights<F> {
         // In 32 bits, so that an address is one instruction.
         let u = (TOGETHER * group + t as u32).min(record.units as u32 - 1);
         let (u, numbers) = (u as usize, Words::default());
@@ -52,7 +52,7 @@ impl<F: Halves> Loaded<F> {
             if F::SCALED {
                 F::scales_of(Keeping(row, &numbers), record, u, &codes);
             }
-            Loaded { u, codes, numbers }
+            LoadedWeights { u, codes, numbers }
         }
     }
 

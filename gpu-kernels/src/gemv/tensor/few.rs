@@ -13,13 +13,13 @@ use super::{
             BLOCK_ROWS,
             int8::{self, len, less, word, zeros},
         },
-        quantized::Args,
+        quantized::QuantizedArgs,
     },
     THREADS,
     outputs::{self, Block, SMALL_STRIDE},
-    some,
+    some::{self, WeightUnit},
     staging::{CLASSES, Indexed, Keeping, Kept, Words},
-    tiles::{Columns, First, Rows, add_tile, uniform_warp},
+    tiles::{First, LeftRows, RightColumns, add_tile, uniform_warp},
 };
 use crate::format::{
     decode::{Packed, Scales},
@@ -61,29 +61,22 @@ struct Lane {
     x: [In<U32x4>; TILES[1]],
 }
 
-/// What is loaded of a unit of weights, as it is.
-struct Weights {
-    u: usize,
-    codes: [[u32; 3]; TILES[0]],
-    numbers: Words,
-}
-
 /// What is loaded of a unit of activations, of a tile of columns: two words of each byte.
 #[derive(Clone, Copy)]
-struct Inputs<const BYTES: usize> {
+struct ActivationUnit<const BYTES: usize> {
     codes: [u32; 4],
     scale: Scale<BYTES>,
 }
 
-/// What is loaded of a unit.
-struct Loaded<const BYTES: usize> {
-    weights: Weights,
-    x: [Inputs<BYTES>; TILES[1]],
+/// What is loaded of a unit, of both operands of its product.
+struct Operands<const BYTES: usize> {
+    weights: WeightUnit,
+    x: [ActivationUnit<BYTES>; TILES[1]],
 }
 
 impl Lane {
     #[inline(always)]
-    unsafe fn of<F: Packed, const BYTES: usize>(a: &Args) -> Lane {
+    unsafe fn of<F: Packed, const BYTES: usize>(a: &QuantizedArgs) -> Lane {
         let record = F::record(a.cols as usize, a.block_units);
         let (g, t) = ((lane() / 4) as u32, (lane() % 4) as u32);
         // SAFETY: the rows are among the weights, and the columns among those of `x`; after the last it is taken again.
@@ -106,19 +99,19 @@ impl Lane {
 
     /// Asks for the weights of unit `u`.
     #[inline(always)]
-    unsafe fn weights<F: Packed>(&self, u: usize) -> Weights {
+    unsafe fn weights<F: Packed>(&self, u: usize) -> WeightUnit {
         let numbers = Words::default();
         // SAFETY: the caller's promise: the unit is there.
         unsafe {
             let codes = self.rows.map(|row| F::share(row, &self.record, u, self.t));
             F::scales(Keeping(self.mine, &numbers), &self.record, u);
-            Weights { u, codes, numbers }
+            WeightUnit { u, codes, numbers }
         }
     }
 
     /// Asks for unit `u` of the activations of a tile of columns.
     #[inline(always)]
-    unsafe fn inputs<const BYTES: usize>(&self, n: usize, u: usize) -> Inputs<BYTES> {
+    unsafe fn inputs<const BYTES: usize>(&self, n: usize, u: usize) -> ActivationUnit<BYTES> {
         let at = again((4 * int8::codes(BYTES, u) + word(BYTES, 0, self.t)) as u32) as usize;
         // SAFETY: the caller's promise: the unit is there.
         let codes = unsafe {
@@ -132,12 +125,12 @@ impl Lane {
         };
         let place = again(Scale::<BYTES>::place(u) as u32) as usize;
         // SAFETY: as above.
-        Inputs { codes, scale: unsafe { Scale::at(self.x[n], place) } }
+        ActivationUnit { codes, scale: unsafe { Scale::at(self.x[n], place) } }
     }
 
     /// Takes the weights of a unit apart: the codes of each of its rows, and the numbers of one.
     #[inline(always)]
-    unsafe fn taken_apart<F: Packed>(&self, weights: &Weights) -> ([[u32; 2]; TILES[0]], [f32; 2]) {
+    unsafe fn taken_apart<F: Packed>(&self, weights: &WeightUnit) -> ([[u32; 2]; TILES[0]], [f32; 2]) {
         weights.numbers.again();
         // SAFETY: the caller's promise: they were loaded.
         let Scales { scale, shift } = unsafe { F::scales(Kept(&weights.numbers), &self.record, weights.u) };
@@ -150,7 +143,7 @@ impl Lane {
     unsafe fn add<F: Packed, const BYTES: usize>(
         &self,
         sums: &mut Sums,
-        loaded: &mut Loaded<BYTES>,
+        loaded: &mut Operands<BYTES>,
         after: usize,
         two: bool,
         first: &First<BYTES>,
@@ -158,15 +151,17 @@ impl Lane {
         // SAFETY: the caller's promise: all lanes are here.
         unsafe {
             let (codes, numbers) = self.taken_apart::<F>(&loaded.weights);
-            let rows: [Rows; TILES[0] / 2] =
-                core::array::from_fn(|m| if BYTES == 1 { self.left::<F>(m, &codes, numbers) } else { Rows::default() });
-            let of_tiles: [some::Rows; TILES[0]] = core::array::from_fn(|n| {
-                if BYTES == 1 { some::Rows::default() } else { some::Rows::of::<F>(n, codes[n], numbers) }
+            let rows: [LeftRows; TILES[0] / 2] =
+                core::array::from_fn(
+                    |m| if BYTES == 1 { self.left::<F>(m, &codes, numbers) } else { LeftRows::default() },
+                );
+            let of_tiles: [some::RightRows; TILES[0]] = core::array::from_fn(|n| {
+                if BYTES == 1 { some::RightRows::default() } else { some::RightRows::of::<F>(n, codes[n], numbers) }
             });
             loaded.weights = self.weights::<F>(after);
             static_for!(n in 0..TILES[1] => {
                 if n == 0 || two {
-                    let Inputs { codes, scale } = loaded.x[n];
+                    let ActivationUnit { codes, scale } = loaded.x[n];
                     let d = counted::<F>(scale.d);
                     if BYTES == 1 {
                         let columns = self.columns::<F, BYTES>(codes, &scale, d);
@@ -187,12 +182,12 @@ impl Lane {
 
     /// Two tiles of rows as a left factor.
     #[inline(always)]
-    unsafe fn left<F: Packed>(&self, m: usize, codes: &[[u32; 2]; TILES[0]], numbers: [f32; 2]) -> Rows {
+    unsafe fn left<F: Packed>(&self, m: usize, codes: &[[u32; 2]; TILES[0]], numbers: [f32; 2]) -> LeftRows {
         let [a, b] = [codes[2 * m], codes[2 * m + 1]];
         // Of each row the lane of four that has it. SAFETY: the caller's promise: all lanes are here.
         let of_rows = |v: f32| [0, 1].map(|i| unsafe { shuffle_idx(FULL, v, (self.four + 2 * m + i) as u32) });
         let others = if F::SCALES == 2 || F::SHIFTED { of_rows(numbers[1]) } else { [0.0; 2] };
-        Rows { codes: [a[0], b[0], a[1], b[1]], numbers: [of_rows(numbers[0]), others] }
+        LeftRows { codes: [a[0], b[0], a[1], b[1]], numbers: [of_rows(numbers[0]), others] }
     }
 
     /// A tile of columns of one byte as a right factor; `d` as [`counted`].
@@ -202,18 +197,18 @@ impl Lane {
         codes: [u32; 4],
         scale: &Scale<BYTES>,
         d: f32,
-    ) -> Columns<BYTES> {
+    ) -> RightColumns<BYTES> {
         // SAFETY: the caller's promise: all lanes are here.
         let of_column = |v: f32| [0, 1].map(|k| unsafe { shuffle_idx(FULL, v, (8 * self.t + 4 * k) as u32) });
         let of_both = of_column(d);
         let sums = if F::SHIFTED { of_column(scale.sum::<F>(d, less::<BYTES>(d))) } else { [0.0; 2] };
-        Columns { codes: [[codes[0], codes[1]]; BYTES], d: of_both, less: of_both.map(less::<BYTES>), sums }
+        RightColumns { codes: [[codes[0], codes[1]]; BYTES], d: of_both, less: of_both.map(less::<BYTES>), sums }
     }
 }
 
 /// A block's sums, by way of shared memory.
 #[device]
-pub unsafe fn product<F: Packed, const BYTES: usize>(a: &Args, memory: Shared<f32>) -> Block {
+pub unsafe fn product<F: Packed, const BYTES: usize>(a: &QuantizedArgs, memory: Shared<f32>) -> Block {
     let of_lane = Lane::of::<F, BYTES>(a);
     let units = of_lane.record.units as u32;
     // More columns than a tile has.
@@ -228,7 +223,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: &Args, memory: Shared<f3
     let (mut done, of_half) = (0, (AT_ONCE * WARPS) as u32);
     let there = |u: u32| u.min(units - 1) as usize;
     let load =
-        |u: usize| Loaded { weights: of_lane.weights::<F>(u), x: core::array::from_fn(|n| of_lane.inputs(n, u)) };
+        |u: usize| Operands { weights: of_lane.weights::<F>(u), x: core::array::from_fn(|n| of_lane.inputs(n, u)) };
     let begin = (AT_ONCE * warp) as u32;
     let mut loaded = [load(there(begin)), load(there(begin + 1))];
     while done < CLASSES {

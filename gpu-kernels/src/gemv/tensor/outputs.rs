@@ -1,10 +1,10 @@
 //! What becomes of the sums of a block, in one definition for all bodies of an entry point: they run into the same code.
 
 use super::{
-    super::{NEXT, SWIGLU, experts::Columns, quant_format::BLOCK_ROWS, quantized::Args},
+    super::{NEXT, SWIGLU, experts::BlockColumns, quant_format::BLOCK_ROWS, quantized::QuantizedArgs},
     COLUMNS, ROWS, THREADS,
     staging::STRIDE,
-    tiles::{Outputs, Part, TILES},
+    tiles::{Outputs, TILES, WarpTile},
 };
 use crate::load::{Launched, Role, lane, warp_index};
 use warpsmith_device::{prelude::*, shared::Shared, static_for};
@@ -45,7 +45,7 @@ impl Block {
 /// The row of weights that is number `8 * tile + i` of a block of `rows`: with gates and ups each tile of 16 rows has eight gates and then
 /// their ups. After the last row it is taken again, and what comes of it is dropped.
 #[inline(always)]
-pub fn row(a: &Args, rows: u32, tile: u32, i: u32) -> u32 {
+pub fn row(a: &QuantizedArgs, rows: u32, tile: u32, i: u32) -> u32 {
     let shift = a.epilogue.shift();
     let output = ((block::idx_x() * rows) >> shift) + 8 * (tile >> shift) + i;
     output.min(a.rows - 1) + if tile & shift == 0 { 0 } else { a.rows }
@@ -53,7 +53,7 @@ pub fn row(a: &Args, rows: u32, tile: u32, i: u32) -> u32 {
 
 /// Outputs of the columns from `half` on as `[column][row]`.
 #[inline(always)]
-pub unsafe fn store(total: &Outputs, to: Shared<f32>, part: &Part, half: usize) {
+pub unsafe fn store(total: &Outputs, to: Shared<f32>, part: &WarpTile, half: usize) {
     let lane = lane();
     if part.first_column / COLUMNS as usize != half / COLUMNS as usize {
         return;
@@ -76,14 +76,14 @@ pub unsafe fn store(total: &Outputs, to: Shared<f32>, part: &Part, half: usize) 
 /// or behind a barrier; a large one's are where `store` takes them from: it writes those of so many columns that its warp has among the
 /// [`COLUMNS`] from a number on, each [`STRIDE`] behind the one before.
 #[inline(always)]
-pub unsafe fn finish(a: &Args, sums: Shared<f32>, block: Block, store: impl Fn(Shared<f32>, usize, usize)) {
+pub unsafe fn finish(a: &QuantizedArgs, sums: Shared<f32>, block: Block, store: impl Fn(Shared<f32>, usize, usize)) {
     let (mut half, mut more) = (0, true);
     while more {
         // SAFETY: the caller's promise: the sums are there, and all threads are here.
         unsafe {
             // Found anew: what is kept over the loop costs registers in it.
             let y = Launched.again().column;
-            let columns = Columns::of_block(y, a.experts, a.columns, block.columns).count as usize;
+            let columns = BlockColumns::of_block(y, a.experts, a.columns, block.columns).count as usize;
             if block.large {
                 sync::block();
                 store(sums, columns, half);
@@ -102,7 +102,7 @@ const GROUPS: usize = 2;
 
 /// What becomes of the outputs of `columns` columns of the block from number `half` on: a warp takes every eighth.
 #[inline(always)]
-unsafe fn finish_half(a: &Args, sums: Shared<f32>, block: Block, half: usize, columns: usize) {
+unsafe fn finish_half(a: &QuantizedArgs, sums: Shared<f32>, block: Block, half: usize, columns: usize) {
     let shift = a.epilogue.shift();
     let stride = if block.large { STRIDE } else { SMALL_STRIDE };
     // Rows of weights that a warp finishes at a time, as many as give 32 outputs where there are so many, and how often.
@@ -119,7 +119,7 @@ unsafe fn finish_half(a: &Args, sums: Shared<f32>, block: Block, half: usize, co
             core::array::from_fn(|i| if i == 0 || !side_by_side { first } else { first + WARPS });
         // SAFETY: the block has those columns.
         let output_columns = of_block.map(|column| unsafe {
-            Columns::of_block(y, a.experts, a.columns, block.columns).column((half + column) as u32)
+            BlockColumns::of_block(y, a.experts, a.columns, block.columns).column((half + column) as u32)
         });
         let block_of = |group: u32| block::idx_x() * groups + group;
         // SAFETY: the caller's promise: the outputs are there, and all lanes are here.
@@ -133,7 +133,7 @@ unsafe fn finish_half(a: &Args, sums: Shared<f32>, block: Block, half: usize, co
                     let output = (block::idx_x() * block.rows()) as usize + row;
                     if output < a.rows as usize {
                         let products: [f32; SIDE_BY_SIDE] = core::array::from_fn(|i| of_columns[i].get(row) * roots[i]);
-                        let first_row = || a.first_row(Columns::tile_of(Launched.again().column));
+                        let first_row = || a.first_row(BlockColumns::tile_of(Launched.again().column));
                         for i in 0..SIDE_BY_SIDE {
                             if i == 0 || side_by_side {
                                 let value = a.epilogue.biased(products[i], || first_row() + output);
@@ -145,7 +145,7 @@ unsafe fn finish_half(a: &Args, sums: Shared<f32>, block: Block, half: usize, co
                 first += SIDE_BY_SIDE * WARPS;
                 continue;
             }
-            let table = Columns::tile_of(y);
+            let table = BlockColumns::tile_of(y);
             let mut group = 0;
             while group < groups && block_of(group) * outputs < a.rows {
                 // Where there is one group more, or one column, that is taken twice, and written once.

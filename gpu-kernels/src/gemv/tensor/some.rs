@@ -12,7 +12,7 @@ use super::{
             BLOCK_ROWS,
             int8::{codes, len, less, scaled, word, zeros},
         },
-        quantized::Args,
+        quantized::QuantizedArgs,
     },
     SOME_COLUMNS, SOME_SHARED, THREADS,
     outputs::{self, Block, SMALL_STRIDE},
@@ -49,7 +49,7 @@ type Sums = [[f32; 4]; TILES[0]];
 type Factors = [[u32; 4]; 2];
 
 /// Where a lane finds its parts of units: of its row in each tile, and of its two columns in each.
-struct Lane<const BYTES: usize> {
+struct LanePointers<const BYTES: usize> {
     record: Record,
     rows: [Indexed; TILES[0]],
     /// The row whose scales it takes apart, for all lanes.
@@ -60,35 +60,35 @@ struct Lane<const BYTES: usize> {
 }
 
 /// What is loaded of a unit of weights, as it is.
-struct Weights {
-    u: usize,
-    codes: [[u32; 3]; TILES[0]],
-    numbers: Words,
+pub struct WeightUnit {
+    pub u: usize,
+    pub codes: [[u32; 3]; TILES[0]],
+    pub numbers: Words,
 }
 
-/// What a lane has of a tile of rows of a unit: two quads of a row, and the numbers of two rows.
+/// What a lane has of a tile of rows of a unit, as a right factor: two quads of a row, and the numbers of two rows.
 #[derive(Default)]
-pub struct Rows {
+pub struct RightRows {
     codes: [u32; 2],
     numbers: [[f32; 2]; 2],
 }
 
-impl Rows {
+impl RightRows {
     /// Those of tile `n`, of its codes and of the numbers of row `8 * t + g`, where lane `t` of four is in group `g` of these.
     #[inline(always)]
-    pub unsafe fn of<F: Packed>(n: usize, codes: [u32; 2], [first, second]: [f32; 2]) -> Rows {
+    pub unsafe fn of<F: Packed>(n: usize, codes: [u32; 2], [first, second]: [f32; 2]) -> RightRows {
         let t = lane() % 4;
         // Of the rows whose results the lane has the lanes that have them. SAFETY: the caller's promise: all lanes are here.
         let of_rows = |v: f32| [0, 1].map(|i| unsafe { shuffle_idx(FULL, v, (8 * t + 4 * i + n) as u32) });
         let others = if F::SCALES == 2 || F::SHIFTED { of_rows(second) } else { [0.0; 2] };
-        Rows { codes, numbers: [of_rows(first), others] }
+        RightRows { codes, numbers: [of_rows(first), others] }
     }
 }
 
-impl<const BYTES: usize> Lane<BYTES> {
+impl<const BYTES: usize> LanePointers<BYTES> {
     /// Of a block of `of_block` columns.
     #[inline(always)]
-    unsafe fn of<F: Packed>(a: &Args, of_block: u32) -> Self {
+    unsafe fn of<F: Packed>(a: &QuantizedArgs, of_block: u32) -> Self {
         let record = F::record(a.cols as usize, a.block_units);
         let (g, t) = ((lane() / 4) as u32, (lane() % 4) as u32);
         // SAFETY: the rows are among the weights, and the columns among those of `x`; after the last it is taken again.
@@ -99,7 +99,7 @@ impl<const BYTES: usize> Lane<BYTES> {
                 a.x.from(column as usize * len(a.cols, BYTES as u32) as usize)
             };
             let codes = |n: usize| column(n as u32).cast::<u32>().from(word(BYTES, 0, t as usize));
-            Lane {
+            LanePointers {
                 rows: core::array::from_fn(|r| row(r as u32)),
                 mine: row(t),
                 x: core::array::from_fn(|m| [codes(2 * m), codes(2 * m + 1)]),
@@ -111,13 +111,13 @@ impl<const BYTES: usize> Lane<BYTES> {
 
     /// Asks for the weights of unit `u`.
     #[inline(always)]
-    unsafe fn weights<F: Packed>(&self, u: usize) -> Weights {
+    unsafe fn weights<F: Packed>(&self, u: usize) -> WeightUnit {
         let numbers = Words::default();
         // SAFETY: the caller's promise: the unit is there.
         unsafe {
             let codes = self.rows.map(|row| F::share(row, &self.record, u, lane() % 4));
             F::scales(Keeping(self.mine, &numbers), &self.record, u);
-            Weights { u, codes, numbers }
+            WeightUnit { u, codes, numbers }
         }
     }
 
@@ -137,14 +137,14 @@ impl<const BYTES: usize> Lane<BYTES> {
 
     /// Takes the weights of a unit apart.
     #[inline(always)]
-    unsafe fn taken_apart<F: Packed>(&self, weights: &Weights) -> [Rows; TILES[0]] {
+    unsafe fn taken_apart<F: Packed>(&self, weights: &WeightUnit) -> [RightRows; TILES[0]] {
         let t = lane() % 4;
         // SAFETY: the caller's promise: all lanes are here.
         unsafe {
             weights.numbers.again();
             let Scales { scale, shift } = F::scales(Kept(&weights.numbers), &self.record, weights.u);
             let second = if F::SCALES == 2 { scale[1] } else { shift[0] };
-            core::array::from_fn(|n| Rows::of::<F>(n, F::of_share(weights.codes[n], t), [scale[0], second]))
+            core::array::from_fn(|n| RightRows::of::<F>(n, F::of_share(weights.codes[n], t), [scale[0], second]))
         }
     }
 }
@@ -190,7 +190,7 @@ unsafe fn dots<F: Packed>(a: [u32; 4], b: [u32; 2], first: [i32; 4]) -> [[i32; 4
 fn add<F: Packed, const BYTES: usize>(
     to: &mut [f32; 4],
     half: usize,
-    rows: &Rows,
+    rows: &RightRows,
     sums: impl Fn(usize, usize, usize) -> u32,
     of: &Numbers,
 ) {
@@ -210,7 +210,7 @@ fn add<F: Packed, const BYTES: usize>(
 #[inline(always)]
 unsafe fn add_tile<F: Packed, const BYTES: usize>(
     to: &mut Sums,
-    rows: &[Rows; TILES[0]],
+    rows: &[RightRows; TILES[0]],
     x: &Factors,
     numbers: [impl Fn() -> Numbers; 2],
     two: bool,
@@ -248,7 +248,7 @@ unsafe fn add_tile<F: Packed, const BYTES: usize>(
 pub unsafe fn add_column<F: Packed, const BYTES: usize>(
     to: &mut Sums,
     half: usize,
-    rows: &[Rows; TILES[0]],
+    rows: &[RightRows; TILES[0]],
     x: [u32; 4],
     numbers: &Numbers,
     first: [i32; 4],
@@ -268,9 +268,9 @@ fn place(column: usize, quad: usize) -> usize {
 
 /// A block's sums, by way of shared memory, of which it has as much as it has columns.
 #[device]
-pub unsafe fn product<F: Packed, const BYTES: usize>(a: &Args, memory: Shared<f32>) -> Block {
+pub unsafe fn product<F: Packed, const BYTES: usize>(a: &QuantizedArgs, memory: Shared<f32>) -> Block {
     let of_block = shared::dynamic_bytes() as u32 / SOME_SHARED;
-    let of_lane = Lane::<BYTES>::of::<F>(a, of_block);
+    let of_lane = LanePointers::<BYTES>::of::<F>(a, of_block);
     let units = of_lane.record.units as u32;
     let columns = (a.columns - block::idx_y() * of_block).min(of_block);
     let (zeros, none) = (zeros::<BYTES>(), no_constants(a.x));

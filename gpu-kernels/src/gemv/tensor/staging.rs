@@ -49,10 +49,10 @@ pub use frame::*;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::super::super::{
-        experts::Columns,
+        experts::BlockColumns,
         int8::frame::{Scale, counted},
         quant_format::int8::{self, len, less},
-        quantized::Args,
+        quantized::QuantizedArgs,
     };
     use super::super::outputs::row;
     use super::*;
@@ -227,12 +227,16 @@ mod frame {
     impl Stager {
         /// Of a block that has these columns.
         #[inline(always)]
-        pub unsafe fn of<F: Packed, const BYTES: usize>(a: &Args, record: Record, columns: Columns) -> Stager {
+        pub unsafe fn of<F: Packed, const BYTES: usize>(
+            a: &QuantizedArgs,
+            record: Record,
+            columns: BlockColumns,
+        ) -> Stager {
             let of_warp = (lane() / 2) as u32;
             let row = row(a, super::ROWS, 2 * warp_index() as u32 + of_warp / 8, of_warp % 8);
             // SAFETY: the row is among the weights, and the column among those of `x`.
             unsafe {
-                let weights = a.weights.from(a.chosen(Columns::tile_of(block::idx_y()), record.vectors as u32));
+                let weights = a.weights.from(a.chosen(BlockColumns::tile_of(block::idx_y()), record.vectors as u32));
                 let row = InMemory(weights.from((u64::from(row) * record.vectors as u64) as usize));
                 let column = a.input(columns.column(warp_index() as u32 * 16 + of_warp));
                 let to_column = column * len(a.cols, BYTES as u32) as u32;

@@ -2,9 +2,9 @@
 
 use super::{
     super::{
-        experts::Columns as OfBlock,
+        experts::BlockColumns,
         quant_format::int8::{scaled, zeros},
-        quantized::Args,
+        quantized::QuantizedArgs,
     },
     COLUMNS, FEW_SHARED, ROWS,
     outputs::Block,
@@ -64,7 +64,7 @@ pub fn uniform_warp() -> usize {
 
 /// Which rows and columns of its block a warp has.
 #[derive(Clone, Copy)]
-pub struct Part {
+pub struct WarpTile {
     pub first_row: usize,
     pub first_column: usize,
     /// Columns from the first on that there are.
@@ -73,19 +73,24 @@ pub struct Part {
     pub whole: bool,
 }
 
-impl Part {
+impl WarpTile {
     #[inline(always)]
-    pub fn of(columns: usize, block_columns: u32) -> Part {
+    pub fn of(columns: usize, block_columns: u32) -> WarpTile {
         let (warp, whole) = (uniform_warp(), block_columns > COLUMNS);
         let (row, column) = if whole { (warp % 2 * 64, warp / 2 * 32) } else { (warp % 4 * 32, warp / 4 * 32) };
-        Part { first_row: row, first_column: column, columns: (columns as u32).saturating_sub(column as u32), whole }
+        WarpTile {
+            first_row: row,
+            first_column: column,
+            columns: (columns as u32).saturating_sub(column as u32),
+            whole,
+        }
     }
 }
 
 /// Where a lane finds what it multiplies in a slot. It is found anew for each unit: what is kept over the loop costs registers in it, and
 /// a place in local memory is waited for as long as what is loaded behind it.
 #[derive(Clone, Copy)]
-struct Places {
+struct SlotPointers {
     codes: u32,
     x: Shared<u32>,
     scales: Shared<f32>,
@@ -95,9 +100,9 @@ struct Places {
     other: usize,
 }
 
-impl Places {
+impl SlotPointers {
     #[inline(always)]
-    unsafe fn of<F: Packed, const BYTES: usize>(memory: Shared<U32x4>, lane: usize, part: &Part) -> Places {
+    unsafe fn of<F: Packed, const BYTES: usize>(memory: Shared<U32x4>, lane: usize, part: &WarpTile) -> SlotPointers {
         let row = part.first_row + lane % 16 + lane / 16 * ROWS as usize;
         // Of two tiles of columns both matrices, or of one the lane's own column, where it has one or two quads of pairs.
         let (column, vector, word) = match (Slot::<F, BYTES>::MATRICES, BYTES) {
@@ -109,7 +114,7 @@ impl Places {
         let mine = part.first_column + lane % 4 * 2;
         // SAFETY: they lie in a slot.
         unsafe {
-            Places {
+            SlotPointers {
                 codes: memory.address_of(Slot::<F, BYTES>::CODES + row),
                 x: memory.from(x).cast::<u32>().from(word),
                 scales: memory.from(Slot::<F, BYTES>::SCALES).cast::<f32>().from(2 * mine),
@@ -121,17 +126,17 @@ impl Places {
     }
 }
 
-/// What a lane has of a tile of rows of a unit.
+/// What a lane has of a tile of rows of a unit, as a left factor.
 #[derive(Clone, Copy, Default)]
-pub struct Rows {
+pub struct LeftRows {
     pub codes: [u32; 4],
     /// Scales of two rows, and what else there is.
     pub numbers: [[f32; 2]; 2],
 }
 
-impl Rows {
+impl LeftRows {
     #[inline(always)]
-    unsafe fn load<F: Packed>(places: &Places, m: usize) -> Rows {
+    unsafe fn load<F: Packed>(places: &SlotPointers, m: usize) -> LeftRows {
         let half = TILES[0] / 2;
         let row = if m < half { 0 } else { places.other };
         // SAFETY: the caller's promise: the slot is staged, and all lanes are here.
@@ -139,14 +144,14 @@ impl Rows {
             let numbers = places.numbers.from(row).from(16 * (m % half));
             let second = if self::numbers::<F>() == 2 { numbers.get2(ROWS as usize).0 } else { [0.0; 2] };
             let codes = places.codes + row as u32 * VECTOR + 16 * (m % half) as u32 * VECTOR;
-            Rows { codes: load_matrices(codes), numbers: [numbers.get2(0).0, second] }
+            LeftRows { codes: load_matrices(codes), numbers: [numbers.get2(0).0, second] }
         }
     }
 }
 
-/// What a lane has of a tile of columns of a unit.
+/// What a lane has of a tile of columns of a unit, as a right factor.
 #[derive(Clone, Copy)]
-pub struct Columns<const BYTES: usize> {
+pub struct RightColumns<const BYTES: usize> {
     pub codes: [[u32; 2]; BYTES],
     pub d: [f32; 2],
     pub less: [f32; 2],
@@ -158,8 +163,8 @@ pub struct Columns<const BYTES: usize> {
 #[inline(always)]
 pub unsafe fn add_tile<F: Packed, const BYTES: usize>(
     to: &mut [f32; 4],
-    rows: &Rows,
-    columns: &Columns<BYTES>,
+    rows: &LeftRows,
+    columns: &RightColumns<BYTES>,
     first: &First<BYTES>,
 ) {
     for part in 0..F::SCALES {
@@ -182,9 +187,9 @@ pub unsafe fn add_tile<F: Packed, const BYTES: usize>(
 unsafe fn add_tiles<F: Packed, const BYTES: usize, const N: usize>(
     acc: &mut Outputs,
     n: usize,
-    rows: &[Rows; TILES[0]],
-    columns: &[Columns<BYTES>; N],
-    part: &Part,
+    rows: &[LeftRows; TILES[0]],
+    columns: &[RightColumns<BYTES>; N],
+    part: &WarpTile,
     first: &First<BYTES>,
 ) {
     let half = TILES[0] / 2;
@@ -210,13 +215,13 @@ unsafe fn add_tiles<F: Packed, const BYTES: usize, const N: usize>(
 unsafe fn add_unit<F: Packed, const BYTES: usize>(
     acc: &mut Outputs,
     (slot, thread): (Shared<U32x4>, u32),
-    part: &Part,
+    part: &WarpTile,
     first: &First<BYTES>,
 ) {
     // SAFETY: the caller's promise: the slot is staged, and all lanes are here.
     unsafe {
-        let places = Places::of::<F, BYTES>(slot, (again(thread) % 32) as usize, part);
-        let rows: [Rows; TILES[0]] = core::array::from_fn(|m| Rows::load::<F>(&places, m));
+        let places = SlotPointers::of::<F, BYTES>(slot, (again(thread) % 32) as usize, part);
+        let rows: [LeftRows; TILES[0]] = core::array::from_fn(|m| LeftRows::load::<F>(&places, m));
         static_for!(pair in 0..TILES[1] / 2 => {
             if 16 * (pair as u32) < part.columns {
                 // Of eight bits the codes of both tiles of columns, which are multiplied together; of 16 registers are short.
@@ -236,7 +241,7 @@ unsafe fn add_unit<F: Packed, const BYTES: usize>(
                         _ => places.x.get4(32 * n).0,
                     };
                     let [d0, less0, d1, less1] = places.scales.get4(16 * n).0;
-                    Columns {
+                    RightColumns {
                         codes: core::array::from_fn(|byte| if byte == 0 { [a, b] } else { [c, d] }),
                         d: [d0, d1],
                         less: [less0, less1],
@@ -258,7 +263,7 @@ unsafe fn add_unit<F: Packed, const BYTES: usize>(
 /// A block's sums, and how much it has; `None`: it has no columns.
 #[device]
 pub unsafe fn product<F: Packed, const BYTES: usize>(
-    a: &Args,
+    a: &QuantizedArgs,
     memory: Shared<U32x4>,
     total: &mut MaybeUninit<Outputs>,
 ) -> Option<Block> {
@@ -269,14 +274,14 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(
     };
     let block_columns = if grid::dim_y() * COLUMNS < a.columns { 2 * COLUMNS } else { COLUMNS };
     let record = F::record(a.cols as usize, a.block_units);
-    let of_block = OfBlock::of_block(block::idx_y(), a.experts, a.columns, block_columns);
+    let of_block = BlockColumns::of_block(block::idx_y(), a.experts, a.columns, block_columns);
     if of_block.count == 0 {
         return None;
     }
     let columns = of_block.count as usize;
     let stager = Stager::of::<F, BYTES>(a, record, of_block);
     let units = stager.record.units as u32;
-    let part = Part::of(columns, block_columns);
+    let part = WarpTile::of(columns, block_columns);
     let thread = thread::idx_x();
     let zeros = zeros::<BYTES>();
     let none = no_constants(a.x);

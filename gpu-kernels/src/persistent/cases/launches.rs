@@ -2,8 +2,8 @@
 
 use super::{
     product,
-    state::State,
-    weights::{Stored, Weights},
+    state::Workspace,
+    weights::{MatrixBuffers, Weights},
 };
 use crate::attention::cases::StepArgs;
 use crate::cases::{Bench, Failure, refused};
@@ -16,7 +16,7 @@ use warpsmith_device::{DeviceSlice, U32x4};
 /// A product, of activations as the instance has them.
 fn multiply<'a, B: Bench>(
     instance: Instance,
-    of: &'a Stored<B>,
+    of: &'a MatrixBuffers<B>,
     (rows, cols): (u32, u32),
     (x, quantized): (&'a B::Buffer<f32>, &'a B::Buffer<U32x4>),
     y: &'a mut DeviceSlice<f32>,
@@ -33,11 +33,11 @@ pub fn apart<B: Bench>(
     instance: Instance,
     (layer, sizes): (Layer, Sizes),
     w: &Weights<B>,
-    s: &mut State<B>,
+    s: &mut Workspace<B>,
 ) -> Result<(), Failure> {
     let (h, f, q) = (sizes.hidden, sizes.feed_forward, layer.q_heads * layer.head_dim);
     let (eps, quant_format) = (layer.eps, instance.quant_format());
-    let State { x, y, scaled, sums, qkv, attended, inner, partials, counters, group_counters, columns, .. } = s;
+    let Workspace { x, y, scaled, sums, qkv, attended, inner, partials, counters, group_counters, columns, .. } = s;
     let [of_scaled, of_inner] = &mut s.quantized;
     macro_rules! written {
         ($to:ident) => {
@@ -75,14 +75,14 @@ pub fn one<B: Bench>(
     instance: Instance,
     (layer, sizes): (Layer, Sizes),
     weights: &[Weights<B>],
-    (s, barrier): (&mut State<B>, &mut DeviceSlice<u32>),
+    (s, barrier): (&mut Workspace<B>, &mut DeviceSlice<u32>),
 ) -> Result<(), Failure> {
     let first = &weights[0];
     let elements: Result<Vec<_>, _> = weights
         .iter()
         .map(|w| {
             let parts = LayerParts {
-                qkv: &w.qkv.iter().map(Stored::matrix).collect::<Vec<_>>(),
+                qkv: &w.qkv.iter().map(MatrixBuffers::matrix).collect::<Vec<_>>(),
                 matrices: [0, 1, 2].map(|i| w.others[i].matrix()),
                 ffn_norm: &w.norms[0],
                 next_norm: &w.norms[1],
@@ -97,7 +97,7 @@ pub fn one<B: Bench>(
     let launch = PersistentLayers {
         instance,
         layers: &layers,
-        next: first.qkv.first().filter(|part| part.bias.is_none()).map(Stored::matrix),
+        next: first.qkv.first().filter(|part| part.bias.is_none()).map(MatrixBuffers::matrix),
         cos: &first.cos,
         sin: &first.sin,
         columns: &s.columns,

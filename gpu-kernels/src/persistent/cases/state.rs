@@ -11,7 +11,7 @@ use half::f16;
 use warpsmith_device::U32x4;
 
 /// What the launches of a layer work in.
-pub struct State<B: Bench> {
+pub struct Workspace<B: Bench> {
     pub x: B::Buffer<f32>,
     pub y: B::Buffer<f32>,
     pub scaled: B::Buffer<f32>,
@@ -61,7 +61,7 @@ impl Start {
     }
 
     /// Buffers of their own with it.
-    pub fn upload<B: Bench>(&self, bench: &mut B, (layer, sizes): (&Layer, &Sizes)) -> Result<State<B>, Failure> {
+    pub fn upload<B: Bench>(&self, bench: &mut B, (layer, sizes): (&Layer, &Sizes)) -> Result<Workspace<B>, Failure> {
         let (keys, values) = (bench.upload(&self.cache)?, bench.upload(&self.cache)?);
         let place = Column::at(1, self.position).with_caches(self.capacity, keys.address(), values.address());
         let (h, q, f) = (sizes.hidden, layer.q_heads * layer.head_dim, sizes.feed_forward);
@@ -71,7 +71,7 @@ impl Start {
         if let Some(format) = self.quant_format {
             Quantize::new(format, &scaled, &mut quantized[0], h).launch(bench)?;
         }
-        Ok(State {
+        Ok(Workspace {
             quantized,
             group_counters: bench.upload(&vec![0u32; groups(h.max(q).max(f)) as usize])?,
             x: bench.upload(&self.x)?,
@@ -95,7 +95,13 @@ fn bits(v: &[f32]) -> Vec<u32> {
 }
 
 /// Every bit that the launches wrote is the same.
-pub fn compare<B: Bench>(bench: &mut B, round: usize, want: &State<B>, got: &State<B>, quantized: bool) -> Outcome {
+pub fn compare<B: Bench>(
+    bench: &mut B,
+    round: usize,
+    want: &Workspace<B>,
+    got: &Workspace<B>,
+    quantized: bool,
+) -> Outcome {
     let buffers = [
         ("qkv", &want.qkv, &got.qkv),
         ("attended", &want.attended, &got.attended),

@@ -9,14 +9,14 @@ use crate::rope::rope_tables;
 use warpsmith_device::U32x4;
 
 /// A matrix, or some of its rows.
-pub struct Stored<B: Bench> {
+pub struct MatrixBuffers<B: Bench> {
     pub format: Format,
     pub rows: u32,
     pub records: B::Buffer<U32x4>,
     pub bias: Option<B::Buffer<f32>>,
 }
 
-impl<B: Bench> Stored<B> {
+impl<B: Bench> MatrixBuffers<B> {
     pub fn matrix(&self) -> Matrix<'_> {
         Matrix { format: self.format, rows: self.rows, records: &self.records, bias: self.bias.as_deref() }
     }
@@ -24,9 +24,9 @@ impl<B: Bench> Stored<B> {
 
 /// What both ways are given.
 pub struct Weights<B: Bench> {
-    pub qkv: Vec<Stored<B>>,
+    pub qkv: Vec<MatrixBuffers<B>>,
     /// Output, gate and up, down.
-    pub others: [Stored<B>; 3],
+    pub others: [MatrixBuffers<B>; 3],
     pub norms: [B::Buffer<f32>; 2],
     pub heads: [B::Buffer<f32>; 2],
     pub cos: B::Buffer<f32>,
@@ -67,7 +67,7 @@ impl<B: Bench> Weights<B> {
         let matrix = |bench: &mut B, rng: &mut Rng, format: Format, rows: u32, cols: u32| {
             let t = Tensor::random(rng, format, rows as usize, cols as usize);
             let records = format.repack(&t.bytes, rows as usize, cols as usize).map_err(refused)?;
-            Ok::<_, Failure>(Stored::<B> { format, rows, records: bench.upload(&records)?, bias: None })
+            Ok::<_, Failure>(MatrixBuffers::<B> { format, rows, records: bench.upload(&records)?, bias: None })
         };
         let (hidden, inner) = (sizes.hidden, sizes.feed_forward);
         let (q, dim) = (layer.q_heads * layer.head_dim, layer.head_dim as usize);

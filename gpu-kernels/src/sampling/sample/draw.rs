@@ -7,7 +7,7 @@
 use super::super::{
     NONE,
     definition::{mul_high, wanted},
-    digits::{self, Keys, Memory, Wide, block_inclusive, reach},
+    digits::{self, Keys, ReachMemory, WideSums, block_inclusive, reach},
     philox,
 };
 use super::column::{Logits, ROUND, Slice, VECTOR, Weigh, largest, record};
@@ -25,9 +25,9 @@ struct Scratch {
     sums: Shared<u64>,
     /// What one thread found for all.
     found: Shared<u64>,
-    digits: Memory,
+    digits: ReachMemory,
     /// What kept tokens of each slice weigh.
-    mass: Wide,
+    mass: WideSums,
     /// Tokens of each slice whose key is the threshold.
     ties: Shared<u32>,
     list: Shared<u64>,
@@ -286,7 +286,7 @@ impl Keys for Within {
 impl Within {
     /// [`reach`], of keys as they are.
     #[device]
-    unsafe fn reach(&self, m: Memory, target: (u64, u64), weigh: impl Fn(u32) -> u64) -> (u32, u64) {
+    unsafe fn reach(&self, m: ReachMemory, target: (u64, u64), weigh: impl Fn(u32) -> u64) -> (u32, u64) {
         let bits = 32 - (self.most - self.least).leading_zeros();
         let (key, above) = reach(self, m, bits, target, |key| weigh(self.least + key));
         (self.least + key, above)
@@ -438,14 +438,14 @@ pub unsafe fn draw(
     let m = Scratch {
         sums: shared_array!(SAMPLE_SUMS: [u64; 32]),
         found: shared_array!(SAMPLE_FOUND: [u64; 8]),
-        digits: Memory {
-            bins: Wide {
+        digits: ReachMemory {
+            bins: WideSums {
                 low: shared_array!(SAMPLE_BINS_LOW: [u32; digits::BINS]),
                 high: shared_array!(SAMPLE_BINS_HIGH: [u32; digits::BINS]),
             },
             found: shared_array!(SAMPLE_DIGIT: [u64; 2]),
         },
-        mass: Wide {
+        mass: WideSums {
             low: shared_array!(SAMPLE_MASS_LOW: [u32; SLICES as usize]),
             high: shared_array!(SAMPLE_MASS_HIGH: [u32; SLICES as usize]),
         },

@@ -1,6 +1,6 @@
 //! The first two launches: the best tokens of slices, and what bins weigh.
 
-use super::super::{NONE, definition::BINS, digits::Wide};
+use super::super::{NONE, definition::BINS, digits::WideSums};
 use super::column::{Logits, ROUND, Slice, VECTOR, Weigh, larger, largest, record};
 use super::work::{Work, place};
 use super::{Sampling, THREADS};
@@ -84,7 +84,7 @@ pub unsafe fn weigh(
 ) {
     let scratch = shared_array!(SAMPLE_WEIGH_BEST: [u64; 32]);
     let counts = shared_array!(SAMPLE_WEIGH_COUNTS: [u32; BINS as usize]);
-    let weights = Wide {
+    let weights = WideSums {
         low: shared_array!(SAMPLE_WEIGH_LOW: [u32; BINS as usize]),
         high: shared_array!(SAMPLE_WEIGH_HIGH: [u32; BINS as usize]),
     };

@@ -12,11 +12,11 @@ use half::f16;
 use warpsmith_device::DeviceSlice;
 
 /// Rotations, with and without norms.
-pub struct Rotations;
+pub struct Rotations16;
 
 const EPS: f32 = 1e-6;
 
-impl Operation for Rotations {
+impl Operation for Rotations16 {
     type Variant = Sixteen;
 
     fn kernels() -> Vec<Listed> {

@@ -11,10 +11,10 @@ mod tokens;
 pub use attention::Attentions;
 pub use casts::{Cast, Casts};
 pub use elementwise::{Glus, Sums};
-pub use heads::{Appends, Rotations};
+pub use heads::{Appends, Rotations16};
 pub use norms::{Norm, Norms};
 pub use number::{Number, near, numbers, values};
-pub use tokens::{Argmaxes, Embeddings};
+pub use tokens::{Argmaxes16, Embeddings16};
 
 use super::Sixteen;
 use crate::cases::Listed;

@@ -107,7 +107,7 @@ impl Operation for Norms {
 }
 
 /// Rows of the type and of f32, a weight and a bias, and what may be left out.
-struct Inputs<T> {
+struct NormInputs<T> {
     n: usize,
     cols: usize,
     option: bool,
@@ -118,8 +118,8 @@ struct Inputs<T> {
     bias: Vec<T>,
 }
 
-impl<T: Number> Inputs<T> {
-    fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<Inputs<T>, crate::cases::Failure> {
+impl<T: Number> NormInputs<T> {
+    fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<NormInputs<T>, crate::cases::Failure> {
         let [rows, cols, inputs, option] = shape.sizes(["rows", "cols", "inputs", "option"])?;
         let (n, (middle, size)) = (
             rows * cols,
@@ -137,7 +137,7 @@ impl<T: Number> Inputs<T> {
         // Finer than the type is.
         let shadow = residual.iter().map(|v| v.value() as f32 * 1.000_123).collect();
         let (w, bias) = (numbers(rng, cols, 0.0, 1.0), numbers(rng, cols, 0.0, 1.0));
-        Ok(Inputs { n, cols, option: option != 0, x, residual, shadow, w, bias })
+        Ok(NormInputs { n, cols, option: option != 0, x, residual, shadow, w, bias })
     }
 }
 
@@ -164,7 +164,7 @@ fn rms<B: Bench, T: Number>(
     rng: &mut Rng,
     launch: impl FnOnce(&mut B, (&DeviceSlice<T>, &DeviceSlice<T>, &mut DeviceSlice<T>), (u32, f32)) -> Result<(), String>,
 ) -> Outcome {
-    let i = Inputs::<T>::new(shape, rng)?;
+    let i = NormInputs::<T>::new(shape, rng)?;
     let (x, w, mut y) = (bench.upload(&i.x)?, bench.upload(&i.w)?, bench.output::<T>(i.n)?);
     launch(bench, (&x, &w, &mut y), (i.cols as u32, EPS))?;
     let want = normed(&values(&i.x), &values(&i.w), None, false);
@@ -181,7 +181,7 @@ fn add_rms<B: Bench, T: Number>(
         (u32, f32),
     ) -> Result<(), String>,
 ) -> Outcome {
-    let i = Inputs::<T>::new(shape, rng)?;
+    let i = NormInputs::<T>::new(shape, rng)?;
     let (x, w, mut y) = (bench.upload(&i.x)?, bench.upload(&i.w)?, bench.output::<T>(i.n)?);
     let mut residual = bench.upload(&i.residual)?;
     launch(bench, (&x, &mut residual, &w, &mut y), (i.cols as u32, EPS))?;
@@ -203,7 +203,7 @@ fn shadow<B: Bench, T: Number>(
         (u32, f32, u32),
     ) -> Result<(), String>,
 ) -> Outcome {
-    let i = Inputs::<T>::new(shape, rng)?;
+    let i = NormInputs::<T>::new(shape, rng)?;
     let (x, w, mut y) = (bench.upload(&i.x)?, bench.upload(&i.w)?, bench.output::<T>(i.n)?);
     let mut residual = bench.upload(&i.shadow)?;
     let x: &DeviceSlice<T> = if i.option { &x } else { DeviceSlice::empty() };
@@ -222,7 +222,7 @@ fn onto<B: Bench, T: Number>(
     rng: &mut Rng,
     launch: impl FnOnce(&mut B, (&DeviceSlice<T>, &DeviceSlice<T>, &mut DeviceSlice<f32>), (u32, f32)) -> Result<(), String>,
 ) -> Outcome {
-    let i = Inputs::<T>::new(shape, rng)?;
+    let i = NormInputs::<T>::new(shape, rng)?;
     let (x, w, mut residual) = (bench.upload(&i.x)?, bench.upload(&i.w)?, bench.upload(&i.shadow)?);
     launch(bench, (&x, &w, &mut residual), (i.cols as u32, EPS))?;
     let norm = normed(&values(&i.x), &values(&i.w), None, false);
@@ -244,7 +244,7 @@ fn layer<B: Bench, T: Number>(
         (u32, f32, u32),
     ) -> Result<(), String>,
 ) -> Outcome {
-    let i = Inputs::<T>::new(shape, rng)?;
+    let i = NormInputs::<T>::new(shape, rng)?;
     let (x, w, mut y) = (bench.upload(&i.x)?, bench.upload(&i.w)?, bench.output::<T>(i.n)?);
     let bias = bench.upload(&i.bias)?;
     let of: &DeviceSlice<T> = if i.option { &bias } else { DeviceSlice::empty() };

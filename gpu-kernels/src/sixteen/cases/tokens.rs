@@ -7,9 +7,9 @@ use crate::sixteen::{ArgmaxBf16, ArgmaxF16, EmbeddingBf16, EmbeddingF16, Sixteen
 use warpsmith_device::DeviceSlice;
 
 /// Rows of a table.
-pub struct Embeddings;
+pub struct Embeddings16;
 
-impl Operation for Embeddings {
+impl Operation for Embeddings16 {
     type Variant = Sixteen;
 
     fn kernels() -> Vec<Listed> {
@@ -65,9 +65,9 @@ fn look_up<B: Bench, T: Number>(
 }
 
 /// The index of the largest.
-pub struct Argmaxes;
+pub struct Argmaxes16;
 
-impl Operation for Argmaxes {
+impl Operation for Argmaxes16 {
     type Variant = Sixteen;
 
     fn kernels() -> Vec<Listed> {

@@ -6,7 +6,7 @@ use super::super::rows::{Dense, Rows};
 use super::super::shards::{Shards, Stored};
 use super::float4::{self, Float4, Whole};
 use super::float8::Float8;
-use super::grouped::{Cache, Grouped, Groups, Parts};
+use super::grouped::{Grouped, GroupedParts, Groups, MatrixCache};
 use super::packing::{Packing, Zeros};
 use safetensors::Dtype;
 use serde_json::Value;
@@ -42,7 +42,7 @@ enum Method {
 /// How matrices are stored.
 pub(in super::super) struct Quantization {
     method: Method,
-    cache: Arc<Cache>,
+    cache: Arc<MatrixCache>,
 }
 
 impl Quantization {
@@ -127,7 +127,7 @@ impl Quantization {
             }
             None => Groups::Runs(group.unwrap_or(cols)),
         };
-        let parts = Parts {
+        let parts = GroupedParts {
             codes: codes.clone(),
             packing: Packing::Inputs,
             bits,
@@ -145,7 +145,7 @@ impl Quantization {
         let part = |part: &str| shards.require(&format!("{name}.{part}"));
         let (codes, zeros, scales) = (part("qweight")?, part("qzeros")?, part("scales")?);
         let [cols, words] = codes.matrix()?;
-        let parts = Parts {
+        let parts = GroupedParts {
             codes: codes.clone(),
             packing: Packing::Outputs,
             bits: 4,
@@ -190,7 +190,7 @@ impl Quantization {
             }
             None => Groups::Runs(group.unwrap_or(cols)),
         };
-        let parts = Parts {
+        let parts = GroupedParts {
             codes: codes.clone(),
             packing: Packing::Rows,
             bits,
@@ -207,7 +207,7 @@ impl Quantization {
     fn bytes(&self, name: &str, shards: &Arc<Shards>, codes: &Stored) -> Result<Found, CheckpointError> {
         let scales = shards.require(&format!("{name}.weight_scale"))?;
         let size @ [_, cols] = codes.matrix()?;
-        let parts = Parts {
+        let parts = GroupedParts {
             codes: codes.clone(),
             packing: Packing::Bytes,
             bits: 8,
@@ -226,10 +226,10 @@ impl Quantization {
         &self,
         name: &str,
         shards: &Arc<Shards>,
-        parts: Parts,
+        parts: GroupedParts,
         names: &[&str],
     ) -> Result<Found, CheckpointError> {
-        let Parts { codes, packing, scales, scales_by_row, zeros, size: [rows, cols], count, .. } = &parts;
+        let GroupedParts { codes, packing, scales, scales_by_row, zeros, size: [rows, cols], count, .. } = &parts;
         let (rows, count) = (*rows, *count);
         let fits = rows.checked_mul(*cols).is_some() && rows.checked_mul(count).is_some();
         if !fits || rows == 0 || *cols == 0 {

@@ -38,7 +38,7 @@ impl Groups {
 }
 
 /// What a matrix is made of.
-pub(in super::super) struct Parts {
+pub(in super::super) struct GroupedParts {
     pub codes: Stored,
     pub packing: Packing,
     /// Bits of a code.
@@ -73,9 +73,9 @@ const KEPT: usize = 64 << 20;
 
 /// Matrices that are in memory, the newest last.
 #[derive(Default)]
-pub(in super::super) struct Cache(Mutex<VecDeque<(String, Arc<Loaded>)>>);
+pub(in super::super) struct MatrixCache(Mutex<VecDeque<(String, Arc<Loaded>)>>);
 
-impl Cache {
+impl MatrixCache {
     /// A matrix that is there, or that `load` makes, in whose place the oldest go.
     fn get(
         &self,
@@ -102,8 +102,8 @@ impl Cache {
 /// A matrix of integers in groups.
 pub(in super::super) struct Grouped {
     shards: Arc<Shards>,
-    cache: Arc<Cache>,
-    parts: Parts,
+    cache: Arc<MatrixCache>,
+    parts: GroupedParts,
     /// The columns of the checkpoint in the order of the rows' columns, if that is another.
     columns: Option<Arc<[u32]>>,
     kind: TensorType,
@@ -126,7 +126,11 @@ fn by_group(groups: &[u32], count: usize) -> Option<Vec<u32>> {
 
 impl Grouped {
     /// Reads the zeros, which decide on the format.
-    pub fn new(shards: &Arc<Shards>, cache: &Arc<Cache>, parts: Parts) -> Result<Grouped, CheckpointError> {
+    pub fn new(
+        shards: &Arc<Shards>,
+        cache: &Arc<MatrixCache>,
+        parts: GroupedParts,
+    ) -> Result<Grouped, CheckpointError> {
         let [rows, cols] = parts.size;
         let (runs, columns) = match &parts.groups {
             Groups::Runs(size) => (size.is_multiple_of(UNIT) || parts.count == 1, None),
@@ -155,7 +159,8 @@ impl Grouped {
     }
 
     fn loaded(&self) -> Result<Arc<Loaded>, CheckpointError> {
-        let Parts { codes, packing, bits, size: [rows, _], scales, scales_by_row, zeros, count, .. } = &self.parts;
+        let GroupedParts { codes, packing, bits, size: [rows, _], scales, scales_by_row, zeros, count, .. } =
+            &self.parts;
         self.cache.get(&codes.name, || {
             let stored = self.shards.floats(scales)?;
             let scales = match scales_by_row {
@@ -314,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_where_there_is_no_room_and_the_newest_stays() {
-        let cache = Cache::default();
+        let cache = MatrixCache::default();
         let get = |name: &str, words: usize| {
             let mut made = false;
             let load = || {

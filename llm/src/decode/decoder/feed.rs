@@ -7,7 +7,7 @@ use crate::decode::DecodeError;
 use crate::decode::routes::Routes;
 use crate::decode::sequence::Sequence;
 use crate::decode::shape::Shape;
-use crate::decode::step::{Counted, Step};
+use crate::decode::step::{Counted, DecodeStep};
 use gpu_kernels::sampling::NONE;
 use warpsmith_runtime::{Error, Stream};
 
@@ -235,9 +235,9 @@ impl Decoder {
 /// folds the norm into the projection. Errors are of the device of that rank.
 ///
 /// # Safety
-/// That of [`Step`].
+/// That of [`DecodeStep`].
 unsafe fn hidden(
-    steps: &mut [(Step<'_>, &Stream, Counted<&Stream>)],
+    steps: &mut [(DecodeStep<'_>, &Stream, Counted<&Stream>)],
     layers: usize,
 ) -> Result<Vec<Vec<f32>>, (usize, Error)> {
     let mut states = Vec::with_capacity(layers + 2);

@@ -8,7 +8,7 @@ use crate::decode::listing::{ListedLaunch, Listing};
 use crate::decode::persistent::Plan;
 use crate::decode::sampling::Samplers;
 use crate::decode::shape::Shape;
-use crate::decode::step::{Counted, Step, run_together};
+use crate::decode::step::{Counted, DecodeStep, run_together};
 use crate::decode::together::of_group;
 use crate::decode::{DecodeError, KvType, Model};
 use std::collections::{HashMap, HashSet};
@@ -113,7 +113,7 @@ impl Decoder {
     /// Runs a step in the shape and the way that were [planned](Self::planned).
     ///
     /// # Safety
-    /// That of [`Step`], for the columns that were staged last.
+    /// That of [`DecodeStep`], for the columns that were staged last.
     pub(super) unsafe fn launch(&mut self, (shape, graph): (Shape, bool)) -> Result<(), DecodeError> {
         self.under_way = true;
         let shape = self.drawing(shape);
@@ -122,7 +122,7 @@ impl Decoder {
     }
 
     /// # Safety
-    /// That of [`Step`], for the columns that were staged last.
+    /// That of [`DecodeStep`], for the columns that were staged last.
     unsafe fn eager(&mut self, shape: Shape) -> Result<(), DecodeError> {
         self.forget_logits();
         let mut steps: Vec<_> = self.steps(shape).map(|(step, stream)| (step, Counted::new(stream))).collect();
@@ -137,7 +137,7 @@ impl Decoder {
     }
 
     /// # Safety
-    /// That of [`Step`], for the columns that were staged last.
+    /// That of [`DecodeStep`], for the columns that were staged last.
     unsafe fn replay(&mut self, shape: Shape) -> Result<(), DecodeError> {
         let keys: Vec<GraphKey> = (0..self.model.ranks()).map(|rank| self.key(rank, shape)).collect();
         let fits = |c: &Captured| c.all().map(Graph::key).eq(&keys);
@@ -231,7 +231,7 @@ impl Decoder {
     }
 
     /// The step of one of the devices; of the first, where there are not so many.
-    fn step_of(&mut self, rank: usize, shape: Shape) -> (Step<'_>, &Stream) {
+    fn step_of(&mut self, rank: usize, shape: Shape) -> (DecodeStep<'_>, &Stream) {
         let choice = self.choice();
         let lane = match rank.checked_sub(1).and_then(|other| self.others.get_mut(other)) {
             Some(other) => other,
@@ -242,7 +242,7 @@ impl Decoder {
     }
 
     /// The steps of all devices.
-    pub(super) fn steps(&mut self, shape: Shape) -> impl Iterator<Item = (Step<'_>, &Stream)> {
+    pub(super) fn steps(&mut self, shape: Shape) -> impl Iterator<Item = (DecodeStep<'_>, &Stream)> {
         let choice = self.choice();
         let rest = Shared { model: &self.model, samplers: &self.samplers, plan: &self.plan, group: &self.group };
         let lanes = std::iter::once(&mut self.lead).chain(&mut self.others);
@@ -264,9 +264,9 @@ struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    fn step(self, rank: usize, lane: &'a mut Lane, shape: Shape, choice: Choice) -> (Step<'a>, &'a Stream) {
+    fn step(self, rank: usize, lane: &'a mut Lane, shape: Shape, choice: Choice) -> (DecodeStep<'a>, &'a Stream) {
         let Lane { stream, tables, buffers, .. } = lane;
-        let step = Step {
+        let step = DecodeStep {
             config: self.model.share(),
             weights: &self.model.rank(rank).weights,
             tables,

@@ -23,7 +23,7 @@ pub(super) struct Lane {
 const STAGES: usize = 4;
 
 /// Host memory of a step's columns on their way.
-struct Stage {
+struct StagingBuffers {
     columns: Pinned<Column>,
     steps: Pinned<Column>,
     tiles: Pinned<QueryTile>,
@@ -31,7 +31,7 @@ struct Stage {
 
 /// The stages of a decoder, which take turns.
 pub(super) struct Stages {
-    stages: Vec<Stage>,
+    stages: Vec<StagingBuffers>,
     next: usize,
     /// What is staged next.
     columns: Vec<Column>,
@@ -64,7 +64,7 @@ impl Stages {
     pub fn new(device: &Device, columns: usize, predicted: usize) -> Result<Stages, Error> {
         let tiles = Shape::most_tiles(columns);
         let stage = |_| {
-            Ok(Stage {
+            Ok(StagingBuffers {
                 columns: device.pinned(columns)?,
                 steps: device.pinned(predicted)?,
                 tiles: device.pinned(tiles)?,

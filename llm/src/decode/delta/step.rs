@@ -1,6 +1,6 @@
 //! The launches of a delta net between its projections: two, and two more where prompts are taken in chunks.
 
-use super::super::step::Step;
+use super::super::step::DecodeStep;
 use super::super::weights::LayerWeights;
 use super::super::workspace::Workspace;
 use super::DeltaVectors;
@@ -10,11 +10,11 @@ use gpu_kernels::gemv::OutputQuantization;
 use warpsmith_device::Launcher;
 use warpsmith_runtime::Error;
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// Convolution, rule and norm, of projected columns.
     ///
     /// # Safety
-    /// That of [`Step`], of the states that runs lead to.
+    /// That of [`DecodeStep`], of the states that runs lead to.
     pub unsafe fn delta<L: Launcher<Error = Error>>(
         &mut self,
         on: &mut L,

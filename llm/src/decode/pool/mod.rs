@@ -10,7 +10,7 @@ mod paged;
 pub(super) use paged::Paged;
 
 use super::delta::StatesShape;
-use super::kv::Shape;
+use super::kv::CacheShape;
 use super::{Activations, DecodeError, KvType, Model};
 use gpu_kernels::state::GROUP;
 use std::collections::{BTreeSet, HashMap};
@@ -68,7 +68,7 @@ pub(super) struct Recipe {
 /// What a full page holds: its tokens, and the page before it, which stands for all tokens before. When that one is forgotten, so are those
 /// that follow it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct PageKey {
     before: Result<u32, Recipe>,
     tokens: Box<[u32]>,
 }
@@ -78,7 +78,7 @@ struct Page {
     /// Sequences that have it.
     users: u32,
     /// By which it is found.
-    key: Option<Key>,
+    key: Option<PageKey>,
     /// Known pages that follow it.
     following: Vec<u32>,
     /// When it was last given back.
@@ -87,34 +87,34 @@ struct Page {
     generation: u64,
 }
 
-struct State {
+struct PoolState {
     /// On each device keys, values, scales of keys, scales of values: page after page.
     planes: Vec<Vec<Buffer<u8>>>,
     pages: Vec<Page>,
     free: Vec<u32>,
-    known: HashMap<Key, u32>,
+    known: HashMap<PageKey, u32>,
     /// Pages that nobody has and that may be found, the longest unused first.
     idle: BTreeSet<(u64, u32)>,
     clock: u64,
 }
 
-struct Shared {
+struct PoolInner {
     model: Model,
     options: PoolOptions,
     /// Of one page; its capacity is the page's.
-    shape: Shape,
+    shape: CacheShape,
     /// Bytes of a row of each plane.
     rows: Vec<usize>,
     /// Of the planes on each device.
     addresses: Vec<Vec<DeviceAddress>>,
     bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 /// Pages for the keys and values of sequences of one model. Clones are the same pool.
 #[derive(Clone)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolInner>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -131,7 +131,7 @@ impl Pool {
             return Err(DecodeError::Pages { positions, page });
         }
         let pages = positions.div_ceil(page);
-        let shape = Shape::new(model.share(), page);
+        let shape = CacheShape::new(model.share(), page);
         let memory = model.memory_info()?;
         let needed = Pool::device_bytes(model, options);
         // Kernels count rows in 32 bits.
@@ -150,7 +150,7 @@ impl Pool {
         let alloc = |device: &Device, row: &usize| device.alloc::<u8>(pages * shape.heads() * page * row);
         let on = |device: &Device| rows.iter().map(|row| alloc(device, row)).collect::<Result<Vec<_>, _>>();
         let planes = model.devices().map(on).collect::<Result<Vec<_>, _>>()?;
-        let state = State {
+        let state = PoolState {
             pages: (0..pages).map(|_| Page::default()).collect(),
             free: (0..pages as u32).rev().collect(),
             known: HashMap::new(),
@@ -160,13 +160,13 @@ impl Pool {
         };
         let addresses = state.planes.iter().map(|on| on.iter().map(|p| p.address()).collect()).collect();
         let (model, state) = (model.clone(), Mutex::new(state));
-        Ok(Pool { shared: Arc::new(Shared { model, options, shape, rows, addresses, bytes, state }) })
+        Ok(Pool { shared: Arc::new(PoolInner { model, options, shape, rows, addresses, bytes, state }) })
     }
 
     /// Device memory that a pool takes, of several devices on each; `None` if no address can hold it.
     pub fn device_bytes(model: &Model, options: PoolOptions) -> Option<u64> {
         let positions = options.positions.checked_next_multiple_of(options.page.max(1))?;
-        Shape::new(model.share(), positions).bytes(options.kv)
+        CacheShape::new(model.share(), positions).bytes(options.kv)
     }
 
     /// Positions of the largest pool that takes at most so many bytes, in whole pages of these `options`.
@@ -228,7 +228,7 @@ impl Pool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         // What is done under the lock leaves the state whole at every point where it may panic.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -240,7 +240,7 @@ impl Pool {
     }
 }
 
-impl State {
+impl PoolState {
     /// A page that nobody has, of which nothing is known.
     fn take(&mut self) -> Option<u32> {
         let page = self.free.pop().or_else(|| self.evict())?;
@@ -302,7 +302,7 @@ impl State {
 
 impl Pool {
     /// Copies a page, on every device.
-    fn copy(&self, state: &mut State, from: u32, to: u32) -> Result<(), DecodeError> {
+    fn copy(&self, state: &mut PoolState, from: u32, to: u32) -> Result<(), DecodeError> {
         for (rank, on) in self.shared.model.all_ranks().zip(&mut state.planes) {
             for (plane, all) in on.iter_mut().enumerate() {
                 let (from, to) = (self.place(plane, from), self.place(plane, to));

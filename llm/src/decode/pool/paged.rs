@@ -1,6 +1,6 @@
 //! The pages of a sequence: as many as its positions need, some of them those of other sequences too.
 
-use super::{Key, Pool, Recipe};
+use super::{PageKey, Pool, Recipe};
 use crate::decode::kv::Planes;
 use crate::decode::{DecodeError, Model};
 use gpu_kernels::state::{Column, GROUP};
@@ -181,7 +181,7 @@ impl Paged {
                     return;
                 }
             };
-            let key = Key { before, tokens: part.into() };
+            let key = PageKey { before, tokens: part.into() };
             let page = match state.known.get(&key) {
                 Some(&same) => same,
                 None => {
@@ -204,7 +204,7 @@ impl Paged {
         let mut state = self.pool.lock();
         let mut before = Err(recipe);
         for part in tokens[..tokens.len().saturating_sub(1)].chunks_exact(size) {
-            let Some(&page) = state.known.get(&Key { before, tokens: part.into() }) else { break };
+            let Some(&page) = state.known.get(&PageKey { before, tokens: part.into() }) else { break };
             state.share(page);
             self.pages.push(Some(page));
             self.known.push((page, state.pages[page as usize].generation));

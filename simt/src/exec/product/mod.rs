@@ -72,14 +72,14 @@ fn add(c: u32, products: i32, sat: bool) -> u32 {
 }
 
 /// Eight columns of a row of an accumulator: where they stand in its registers.
-struct Place {
+struct Columns {
     register: usize,
     lane: usize,
 }
 
-impl Place {
-    fn new(m: usize, row: usize, tile: usize) -> Place {
-        Place { register: 2 * (row / 8 + m / 8 * tile), lane: row % 8 * 4 }
+impl Columns {
+    fn new(m: usize, row: usize, tile: usize) -> Columns {
+        Columns { register: 2 * (row / 8 + m / 8 * tile), lane: row % 8 * 4 }
     }
 
     /// Pairs of columns are in two registers of four lanes.
@@ -121,7 +121,7 @@ unsafe fn write<P: Product>(cx: &Cx, op: &Op, shape: Shape, product: &mut P) {
     for tile in 0..shape.n / 8 {
         product.columns(tile);
         for row in 0..shape.m {
-            let place = Place::new(shape.m, row, tile);
+            let place = Columns::new(shape.m, row, tile);
             place.set(&mut after, product.row(row, place.get(&before)));
         }
     }

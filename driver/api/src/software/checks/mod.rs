@@ -58,7 +58,7 @@ use super::tables::software::{engine, settled};
 use super::track;
 use crate::lock::lock;
 
-static FOUND: Mutex<Option<Found>> = Mutex::new(None);
+static FOUND: Mutex<Option<Findings>> = Mutex::new(None);
 /// Memory is tracked for the check of undefined data.
 static TRACKING: AtomicBool = AtomicBool::new(false);
 
@@ -70,7 +70,7 @@ const MOST_PENDING: usize = 256;
 
 /// The findings of this process.
 #[derive(Default)]
-struct Found {
+struct Findings {
     reports: Groups,
     /// Kernels whose approximate instructions are written down, each with their number.
     approximate: HashSet<(String, usize)>,
@@ -89,8 +89,8 @@ pub(super) fn start(settings: &Settings, devices: &[Device]) {
     if watched(settings.checks) || settings.outputs {
         let sm = devices.first().map(|d| d.spec.sm());
         let (format, process) = (line::FORMAT, std::process::id());
-        let start = Record::Start(line::Start { format, process, sm, seed: settings.checks.seed });
-        append(lock(&FOUND).get_or_insert_with(Found::default), settings, &[start]);
+        let start = Record::Start(line::ProcessStart { format, process, sm, seed: settings.checks.seed });
+        append(lock(&FOUND).get_or_insert_with(Findings::default), settings, &[start]);
     }
 }
 
@@ -227,8 +227,8 @@ fn placed<R>(
     ordering: Option<&order::Ordering>,
     f: impl FnOnce(Option<&warpsmith_check::Ordering<'_>>) -> R,
 ) -> R {
-    match ordering.filter(|_| checks.races).map(overlap::Place::of) {
-        Some(place) => place.with(|o| f(Some(o))),
+    match ordering.filter(|_| checks.races).map(overlap::Position::of) {
+        Some(position) => position.with(|o| f(Some(o))),
         None => f(None),
     }
 }
@@ -262,7 +262,7 @@ fn approximate(instance: &Instance, kernel: &str) {
     let Some(settings) = SETTINGS.get().filter(|s| s.report.is_some()) else { return };
     let list = instance.module().approximations(kernel);
     let mut guard = lock(&FOUND);
-    let found = guard.get_or_insert_with(Found::default);
+    let found = guard.get_or_insert_with(Findings::default);
     if !list.is_empty() && found.approximate.insert((kernel.to_owned(), list.len())) {
         let (kernel, instructions) = (kernel.to_owned(), approximate_json(&list));
         append(found, settings, &[Record::Approximate(line::ApproximateRecord { kernel, instructions })]);
@@ -285,7 +285,7 @@ pub(super) fn submit(findings: Vec<Finding>, launch: Option<Launch>) {
     let site = caller::site();
     let replay = replay();
     for finding in findings {
-        let places::Places { allocation, freed, source } = places::of_finding(&finding);
+        let places::AllocationSites { allocation, freed, source } = places::of_finding(&finding);
         let (site, replay) = (site.clone(), replay.clone());
         add(Report { launch, site, allocation, freed, source, replay, ..Report::new(finding) }, settings);
     }
@@ -322,7 +322,7 @@ fn add(report: Report, settings: &Settings) {
 /// Prints and writes down a finding, if its group is new.
 fn publish(report: Report, settings: &Settings) {
     let mut guard = lock(&FOUND);
-    let found = guard.get_or_insert_with(Found::default);
+    let found = guard.get_or_insert_with(Findings::default);
     let Some(new) = found.reports.add(report) else { return };
     let text = format!("{new}\n");
     let line = Record::Finding(Box::new(Report { process: Some(std::process::id()), ..new.clone() }));
@@ -331,7 +331,7 @@ fn publish(report: Report, settings: &Settings) {
     eprintln!("{text}");
 }
 
-fn append(found: &mut Found, settings: &Settings, lines: &[Record]) {
+fn append(found: &mut Findings, settings: &Settings, lines: &[Record]) {
     let Some(path) = &settings.report else { return };
     let text: String = lines.iter().map(|l| l.to_line() + "\n").collect();
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
@@ -397,7 +397,7 @@ pub(crate) fn finish() {
     lines.extend(outputs::record());
     // Another thread may hold the lock for ever now.
     let Ok(mut guard) = FOUND.try_lock() else { return };
-    let found = guard.get_or_insert_with(Found::default);
+    let found = guard.get_or_insert_with(Findings::default);
     let counts = found.reports.all().iter().map(|r| r.finding.count).collect();
     lines.push(Record::End(line::End { process: std::process::id(), counts }));
     append(found, settings, &lines);

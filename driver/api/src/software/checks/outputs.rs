@@ -25,14 +25,14 @@ static OUTPUTS: Mutex<Option<Outputs>> = Mutex::new(None);
 
 #[derive(Default)]
 struct Outputs {
-    threads: BTreeMap<u64, Lane>,
+    threads: BTreeMap<u64, ThreadCopies>,
     sites: Vec<HostSite>,
     known: HashMap<Vec<usize>, usize>,
 }
 
 /// The copies of a thread.
 #[derive(Default)]
-struct Lane {
+struct ThreadCopies {
     copies: Vec<Copied>,
     more: u64,
     rest: DefaultHasher,

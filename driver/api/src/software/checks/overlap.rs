@@ -16,20 +16,20 @@ use crate::software::tables::{
 };
 use crate::software::track;
 
-/// An operation's place in the order, and its name in reports.
-pub(crate) struct Place<'a> {
+/// An operation's position in the order, and its name in reports.
+pub(crate) struct Position<'a> {
     ordering: &'a order::Ordering,
     name: String,
 }
 
-impl<'a> Place<'a> {
-    pub fn of(ordering: &'a order::Ordering) -> Place<'a> {
+impl<'a> Position<'a> {
+    pub fn of(ordering: &'a order::Ordering) -> Position<'a> {
         let id = ordering.id();
         let what = track::operation(id).map_or_else(String::new, |r| format!(" ({})", r.what));
-        Place { ordering, name: format!("operation {id}{what}") }
+        Position { ordering, name: format!("operation {id}{what}") }
     }
 
-    /// Calls `f` with the place as the machine wants it.
+    /// Calls `f` with the position as the machine wants it.
     pub fn with<R>(&self, f: impl FnOnce(&Ordering<'_>) -> R) -> R {
         let before = |earlier| self.ordering.ordered_before(earlier);
         let early = |earlier| self.ordering.ordered_before_wait(earlier);
@@ -45,11 +45,11 @@ fn memory(ordinal: i32) -> Option<&'static Memory> {
 
 /// Rows of a copy or fill in device memory: device, first byte, length, and whether they are written.
 fn touch(ordering: Option<&order::Ordering>, rows: impl Iterator<Item = (i32, u64, u64, bool)>) {
-    let Some(place) = ordering.filter(|_| checks().races).map(Place::of) else { return };
+    let Some(position) = ordering.filter(|_| checks().races).map(Position::of) else { return };
     let mut found: Vec<Finding> = Vec::new();
     for (device, address, bytes, write) in rows {
         if let Some(memory) = memory(device) {
-            found.extend(place.with(|o| memory.touch(address, bytes, write, o)));
+            found.extend(position.with(|o| memory.touch(address, bytes, write, o)));
         }
     }
     submit(found, None);
@@ -81,6 +81,6 @@ pub(crate) fn retires(device: &Device, base: u64, ordering: &order::Ordering) ->
         return Vec::new();
     }
     let id = ordering.id();
-    let place = Place { ordering, name: format!("operation {id} (free)") };
-    place.with(|o| device.machine.memory().retire(base, o))
+    let position = Position { ordering, name: format!("operation {id} (free)") };
+    position.with(|o| device.machine.memory().retire(base, o))
 }

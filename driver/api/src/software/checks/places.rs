@@ -8,7 +8,7 @@ use crate::software::track;
 
 /// Who had to do with the memory that a finding names.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct AllocationSites {
     /// Who allocated and who freed what it names first.
     pub allocation: Option<HostSite>,
     pub freed: Option<HostSite>,
@@ -17,13 +17,13 @@ pub(super) struct Places {
 }
 
 /// Who had to do with the memory that a finding names.
-pub(super) fn of_finding(finding: &Finding) -> Places {
+pub(super) fn of_finding(finding: &Finding) -> AllocationSites {
     let addresses = finding.addresses.iter().copied().filter(|a| *a >= DEVICE_BASE);
     let mut records = addresses.filter_map(track::allocation_at);
-    let Some(first) = records.next() else { return Places::default() };
+    let Some(first) = records.next() else { return AllocationSites::default() };
     let site = |s: &Site| host_site(s.trace());
     let other = records.find(|r| finding.rule == Rule::UndefinedOutput && r.address != first.address);
-    Places {
+    AllocationSites {
         allocation: Some(site(&first.allocated_at)),
         freed: first.freed.as_ref().map(|(_, s)| site(s)),
         source: other.map(|r| site(&r.allocated_at)),

@@ -38,10 +38,10 @@ const UPLOAD: u64 = 2;
 const DEVICE_LAUNCH: u64 = 4;
 
 /// Why a graph cannot be instantiated: the code, the node at fault, and words.
-struct Refusal(Code, CUgraphNode, String);
+struct InstantiateError(Code, CUgraphNode, String);
 
-fn make(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Result<(), Refusal> {
-    let plain = |code| Refusal(code, CUgraphNode::NULL, String::new());
+fn make(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Result<(), InstantiateError> {
+    let plain = |code| InstantiateError(code, CUgraphNode::NULL, String::new());
     exec.check().map_err(plain)?;
     let mut refusal = None;
     let made = with_context(|state, software, _| {
@@ -50,14 +50,14 @@ fn make(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Result<(), Refusa
             return Err(Code::INVALID_VALUE);
         }
         let Some(plan) = Plan::of(found) else {
-            refusal = Some(Refusal(Code::INVALID_VALUE, CUgraphNode::NULL, "the graph has a cycle".into()));
+            refusal = Some(InstantiateError(Code::INVALID_VALUE, CUgraphNode::NULL, "the graph has a cycle".into()));
             return Err(Code::INVALID_VALUE);
         };
         for node in &plan.nodes {
             if let Err(code) = issue::prepare(state, software, &node.op, &mut Vec::new()) {
                 let at = CUgraphNode::from_id(node.id);
                 let text = "a node refers to a kernel, context or event that no longer exists".to_owned();
-                refusal = Some(Refusal(code, at, text));
+                refusal = Some(InstantiateError(code, at, text));
                 return Err(code);
             }
         }
@@ -77,7 +77,7 @@ pub(crate) fn instantiate(
     log: Out<c_char>,
     log_size: usize,
 ) -> Res {
-    make(exec, graph, 0).map_err(|Refusal(code, node, text)| {
+    make(exec, graph, 0).map_err(|InstantiateError(code, node, text)| {
         error_node.set_if_asked(node);
         if !log.is_null() && log_size > 0 {
             // Nothing to do about a log that cannot be written.
@@ -103,7 +103,7 @@ fn check_flags(flags: u64) -> Res {
 
 pub(crate) fn instantiate_with_flags(exec: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Res {
     check_flags(flags)?;
-    make(exec, graph, flags).map_err(|Refusal(code, ..)| code)
+    make(exec, graph, flags).map_err(|InstantiateError(code, ..)| code)
 }
 
 pub(crate) fn instantiate_with_params(
@@ -117,10 +117,10 @@ pub(crate) fn instantiate_with_params(
     // 0 success, 1 error, 2 invalid structure.
     (p.result, p.error_node) = match &made {
         Ok(()) => (0, CUgraphNode::NULL),
-        Err(Refusal(_, node, text)) => (if text.is_empty() { 1 } else { 2 }, *node),
+        Err(InstantiateError(_, node, text)) => (if text.is_empty() { 1 } else { 2 }, *node),
     };
     params.set(p)?;
-    made.map_err(|Refusal(code, ..)| code)
+    made.map_err(|InstantiateError(code, ..)| code)
 }
 
 fn find(state: &State, exec: CUgraphExec) -> Res<&Exec> {

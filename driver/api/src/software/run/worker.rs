@@ -64,7 +64,7 @@ pub(crate) fn ensure(state: &mut State, software: &'static Software, context: u6
     }
     let name = "warpsmith engine".to_owned();
     let spawned =
-        std::thread::Builder::new().name(name).spawn(move || Engine { software, context, host: None }.serve());
+        std::thread::Builder::new().name(name).spawn(move || Worker { software, context, host: None }.serve());
     spawned.map(drop).map_err(|error| {
         state.queue.threads.remove(&context);
         report(format!("the engine thread of a context cannot be started: {error}"));
@@ -81,13 +81,13 @@ struct Call {
     rest: Rest,
 }
 
-struct Engine {
+struct Worker {
     software: &'static Software,
     context: u64,
     host: Option<Sender<Call>>,
 }
 
-impl Engine {
+impl Worker {
     fn serve(mut self) {
         let software = self.software;
         let mut state = lock(&software.state);

@@ -1,6 +1,6 @@
 //! What a chunk's tokens bring, loaded while the one before is computed.
 
-use super::{Chunk, Given, KEYS, Memory, PAIRS, Raw, TOKENS, WARPS, lane, thread_index, warp_index};
+use super::{BlockInputs, Chunk, ChunkMemory, KEYS, PAIRS, Raw, TOKENS, WARPS, lane, thread_index, warp_index};
 use crate::delta::rule::softplus;
 use warpsmith_device::{
     prelude::*,
@@ -19,7 +19,7 @@ pub struct Ahead {
 
 impl Ahead {
     #[inline(always)]
-    pub unsafe fn load(given: &Given, chunk: Chunk) -> Ahead {
+    pub unsafe fn load(given: &BlockInputs, chunk: Chunk) -> Ahead {
         let (net, place, dim) = (&given.net, &given.place, given.net.dim as usize);
         let (tid, w) = (thread_index() as usize, warp_index());
         let (g, t) = (lane() / 4, lane() % 4);
@@ -51,7 +51,7 @@ impl Ahead {
 
     /// Tells the others the squares of the warp's keys.
     #[inline(always)]
-    pub unsafe fn square(&self, memory: &Memory) {
+    pub unsafe fn square(&self, memory: &ChunkMemory) {
         let (g, t) = (lane() / 4, lane() % 4);
         let mut sums = [[0.0f32; 2]; 2];
         // SAFETY: all lanes are here; nobody reads them until the next barrier.
@@ -76,7 +76,7 @@ impl Ahead {
     ///
     /// All lanes of the warp make this call.
     #[inline(always)]
-    pub unsafe fn gate(&self, given: &Given, chunk: Chunk, memory: &Memory) {
+    pub unsafe fn gate(&self, given: &BlockInputs, chunk: Chunk, memory: &ChunkMemory) {
         let [b, alpha] = self.gates;
         let there = lane() < chunk.1 as usize;
         let beta = if there { math::sigmoid(b) } else { 0.0 };

@@ -1,6 +1,6 @@
 //! Factors of tensor cores, and the products of a warp's keys.
 
-use super::{Chunk, LARGER, Left, Memory, PARTS, PRODUCTS, Raw, State, TOKENS, WARPS, lane, warp_index};
+use super::{Chunk, ChunkMemory, LARGER, Left, PARTS, PRODUCTS, Raw, State, TOKENS, WARPS, lane, warp_index};
 use crate::delta::Net;
 use warpsmith_device::{
     convert::{pack_f16x2, unpack_f16x2},
@@ -72,7 +72,7 @@ fn left(raw: &[[[f32; 2]; 4]; 2], by: [f32; 2]) -> Left {
 
 /// The chunk's keys and queries as factors, of length [`LARGER`]; of a token that there is not they are 0.
 #[device]
-pub unsafe fn lefts(raw: &Raw, chunk: Chunk, net: &Net, memory: &Memory) -> [Left; 2] {
+pub unsafe fn lefts(raw: &Raw, chunk: Chunk, net: &Net, memory: &ChunkMemory) -> [Left; 2] {
     let g = lane() / 4;
     let of = |m: usize| unsafe {
         let by = [0, 1].map(|h| {
@@ -91,7 +91,7 @@ pub unsafe fn lefts(raw: &Raw, chunk: Chunk, net: &Net, memory: &Memory) -> [Lef
 
 /// Keeps the parts of the warp's keys, which are the right factor of what is added to the state.
 #[device]
-pub unsafe fn keep_keys(keys: &Left, memory: &Memory) {
+pub unsafe fn keep_keys(keys: &Left, memory: &ChunkMemory) {
     let (g, t) = (lane() / 4, lane() % 4);
     // What was read of the chunk before was read by all lanes.
     sync::warp(FULL);
@@ -106,7 +106,7 @@ pub unsafe fn keep_keys(keys: &Left, memory: &Memory) {
 
 /// Tells the others what the warp's keys give of all products. `unit`: what of its state a number in registers is divided by.
 #[device]
-pub unsafe fn products(lefts: &[Left; 2], state: &State, (most, unit): (f32, f32), memory: &Memory) {
+pub unsafe fn products(lefts: &[Left; 2], state: &State, (most, unit): (f32, f32), memory: &ChunkMemory) {
     let (w, g, t) = (warp_index(), lane() / 4, lane() % 4);
     let [up, down] = power(most, 8);
     let mut sums = [[[0.0f32; 4]; 6]; 2];

@@ -3,7 +3,7 @@
 //! Where a thread's places are asked for anew, they would otherwise be kept in registers over all chunks.
 
 use super::{
-    LARGER, Memory, PAIRS, PARTS, PRODUCTS, ROW, State, TOKENS, VALUES,
+    ChunkMemory, LARGER, PAIRS, PARTS, PRODUCTS, ROW, State, TOKENS, VALUES,
     factors::{largest, multiply, power, split},
     thread_index, warp_index,
 };
@@ -11,7 +11,7 @@ use crate::{delta::Net, load};
 use warpsmith_device::{mma::load_matrices_transposed, prelude::*, static_for};
 
 /// What a thread keeps of a chunk until its results.
-pub struct Kept {
+pub struct Carried {
     /// What the state before gives its four results.
     asked: [f32; 4],
     /// The decays behind tokens `2 t`, `2 t + 1` and these plus 8; that of the chunk.
@@ -21,7 +21,7 @@ pub struct Kept {
 
 /// The sums over warps, of token `tid / 8` with four values and with two tokens: the system and the weights of results.
 #[device]
-pub unsafe fn pairs(value: [f32; 4], net: &Net, memory: &Memory) -> Kept {
+pub unsafe fn pairs(value: [f32; 4], net: &Net, memory: &ChunkMemory) -> Carried {
     let tid = thread_index() as usize;
     let (i, c, t) = (tid / 8, tid % 8, tid % 4);
     let (mut known, mut asked) = ([0.0f32; 4], [0.0f32; 4]);
@@ -61,12 +61,12 @@ pub unsafe fn pairs(value: [f32; 4], net: &Net, memory: &Memory) -> Kept {
     memory.values.set4(ROW * i + 4 * c, F32x4(missing));
     let last = PAIRS * (TOKENS - 1);
     let behind = [0, 1, 8, 9].map(|j| unsafe { memory.decays.get(last + 1 + 2 * t + j) });
-    Kept { asked, behind, total: memory.decays.get(last) }
+    Carried { asked, behind, total: memory.decays.get(last) }
 }
 
 /// Solves the system for the lane's element of the values.
 #[device]
-pub unsafe fn solve(memory: &Memory) {
+pub unsafe fn solve(memory: &ChunkMemory) {
     let lane = load::lane();
     let mut u = [0.0f32; TOKENS];
     for i in 0..TOKENS {
@@ -91,7 +91,7 @@ pub unsafe fn solve(memory: &Memory) {
 
 /// Four results of token `tid / 8`.
 #[device]
-pub unsafe fn results(kept: &Kept, memory: &Memory) -> [f32; 4] {
+pub unsafe fn results(kept: &Carried, memory: &ChunkMemory) -> [f32; 4] {
     let tid = thread_index() as usize;
     let (i, c) = (tid / 8, tid % 8);
     let mut o = kept.asked;
@@ -121,7 +121,7 @@ pub unsafe fn results(kept: &Kept, memory: &Memory) -> [f32; 4] {
 
 /// Takes the chunk into the state, which is then in another unit, which it gives.
 #[device]
-pub unsafe fn add(state: &mut State, (most, unit): (f32, f32), kept: &Kept, memory: &Memory) -> f32 {
+pub unsafe fn add(state: &mut State, (most, unit): (f32, f32), kept: &Carried, memory: &ChunkMemory) -> f32 {
     let (lane, warp) = (load::lane(), load::warp_index());
     let (g, t) = (lane / 4, lane % 4);
     // Values `16 m + 8 h + g` of four tokens.

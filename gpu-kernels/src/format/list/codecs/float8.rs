@@ -2,7 +2,7 @@
 
 use crate::format::float8::E4M3_SCALE;
 use crate::format::host::bits::each;
-use crate::format::host::codec::{Codec, Pack, Scales, Writer, f32_at, words_of};
+use crate::format::host::codec::{BlockScales, Codec, Pack, Writer, f32_at, words_of};
 use warpsmith_device::fp8::{E4m3, E5m2};
 
 /// Where the scale stands.
@@ -34,7 +34,7 @@ fn e5m2(code: u8) -> f32 {
 
 /// That of E4M3.
 pub static F8_E4M3: Codec = Codec {
-    scales: Scales::Of(|b| wrong(b, e4m3, E4M3_SCALE)),
+    scales: BlockScales::Of(|b| wrong(b, e4m3, E4M3_SCALE)),
     decode: |b, out| {
         let d = f32_at(b, SCALE);
         each(out, |i| e4m3(b[i]) * d);
@@ -44,7 +44,7 @@ pub static F8_E4M3: Codec = Codec {
 
 /// That of E5M2.
 pub static F8_E5M2: Codec = Codec {
-    scales: Scales::Of(|b| wrong(b, e5m2, 1.0)),
+    scales: BlockScales::Of(|b| wrong(b, e5m2, 1.0)),
     decode: |b, out| {
         let d = f32_at(b, SCALE);
         each(out, |i| e5m2(b[i]) * d);

@@ -2,7 +2,7 @@
 
 use crate::format::grid::{IQ1_GRID as GRID, level};
 use crate::format::host::bits::{each, word};
-use crate::format::host::codec::{Codec, Pack, Scales, Writer, f16_at, f16_of};
+use crate::format::host::codec::{BlockScales, Codec, Pack, Writer, f16_at, f16_of};
 
 /// A weight without its scale, by its place and the bit that says of what sign the eighth is.
 fn weight(place: u32, minus: bool, i: usize) -> f32 {
@@ -28,7 +28,7 @@ fn of_unit(b: &[u8], k: usize) -> u16 {
 
 /// IQ1_S: places of eleven bits, and for each 32 weights a scale of three bits and a sign.
 pub static IQ1_S: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         each(out, |i| {
             let high = of_unit(b, i / 32);
@@ -57,7 +57,7 @@ fn scale(b: &[u8], s: usize) -> u8 {
 
 /// IQ1_M: places of eleven bits with a sign each, and a scale of three bits for each 16.
 pub static IQ1_M: Codec = Codec {
-    scales: Scales::Of(|b| {
+    scales: BlockScales::Of(|b| {
         let d = f16_of(scattered(b));
         (!d.is_finite()).then_some(d)
     }),

@@ -2,11 +2,11 @@
 
 use crate::format::grid::{IQ2_S as S, IQ2_XS as XS, IQ2_XXS as XXS, even_signs, level, signed};
 use crate::format::host::bits::{each, word};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, words_of};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, words_of};
 
 /// IQ2_XXS: places of eight bits, and for each 32 weights 28 signs and a scale of four bits.
 pub static IQ2_XXS: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         each(out, |i| {
             let (k, high) = (8 * (i / 32), word(b, 6 + 8 * (i / 32)));
@@ -36,7 +36,7 @@ fn place_and_signs(b: &[u8], j: usize) -> (u32, u32) {
 
 /// IQ2_XS: places of nine bits with seven signs, and a scale of four bits for each 16.
 pub static IQ2_XS: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         each(out, |i| {
             let (place, signs) = place_and_signs(b, i / 8);
@@ -60,7 +60,7 @@ pub static IQ2_XS: Codec = Codec {
 
 /// IQ2_S: places of ten bits, the highest two of them apart, signs, and a scale of four bits for each 16.
 pub static IQ2_S: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         each(out, |i| {
             let place = u32::from(b[2 + i / 8]) | u32::from(b[66 + i / 32] >> (2 * (i / 8 % 4)) & 3) << 8;

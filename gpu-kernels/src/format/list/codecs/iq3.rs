@@ -2,11 +2,11 @@
 
 use crate::format::grid::{IQ3_S as S, IQ3_XXS as XXS, even_signs, level, signed};
 use crate::format::host::bits::{each, word};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, words_of};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, words_of};
 
 /// IQ3_XXS: places of eight bits, and for each 32 weights 28 signs and a scale of four bits.
 pub static IQ3_XXS: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         each(out, |i| {
             let high = word(b, 66 + 4 * (i / 32));
@@ -25,7 +25,7 @@ pub static IQ3_XXS: Codec = Codec {
 
 /// IQ3_S: places of nine bits, the highest of them apart, signs, and a scale of four bits for each 32.
 pub static IQ3_S: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         each(out, |i| {
             let scale = b[106 + i / 64] >> (4 * (i / 32 % 2)) & 15;

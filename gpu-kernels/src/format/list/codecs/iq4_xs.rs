@@ -1,7 +1,7 @@
 //! IQ4_XS: 256 indices into a table of 16 and a six-bit scale for each 32.
 
 use crate::format::host::bits::{each, nibble};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, indices};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, indices};
 use crate::format::wide::IQ4_VALUES;
 
 /// Scale of 32 elements, 32 too large.
@@ -16,7 +16,7 @@ fn code(b: &[u8], i: usize) -> u8 {
 
 /// Its codec.
 pub static IQ4_XS: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);
         each(out, |i| d * (f32::from(scale(b, i >> 5)) - 32.0) * f32::from(IQ4_VALUES[usize::from(code(b, i))]));

@@ -1,7 +1,7 @@
 //! NVFP4: 64 four-bit floats and an eight-bit one for each 16 of them; and the same with a scale for a row.
 
 use crate::format::host::bits::{each, nibble8};
-use crate::format::host::codec::{Codec, Pack, Scales, Writer, f32_at, indices};
+use crate::format::host::codec::{BlockScales, Codec, Pack, Writer, f32_at, indices};
 use crate::format::wide::{E2M1_VALUES, NVFP4_SCALE};
 use warpsmith_device::fp8::E4m3;
 
@@ -37,14 +37,14 @@ fn pack(b: &[u8], u: usize, to: &mut Writer<'_>, row: f32) {
 
 /// As ggml has it.
 pub static NVFP4: Codec = Codec {
-    scales: Scales::Of(wrong),
+    scales: BlockScales::Of(wrong),
     decode: |b, out| each(out, |i| weight(b, i, 1.0)),
     pack: Pack::Blocks(|b, u, to| pack(b, u, to, 1.0)),
 };
 
 /// With an f32 behind each block, which is the same for all of a row.
 pub static NVFP4_SCALED: Codec = Codec {
-    scales: Scales::OfRow(ROW, |b| {
+    scales: BlockScales::OfRow(ROW, |b| {
         let row = f32_at(b, ROW);
         if (row * NVFP4_SCALE).is_finite() { wrong(b) } else { Some(row) }
     }),

@@ -1,11 +1,11 @@
 //! Q1_0: 128 signs and an f16 scale (also called `Q1_0_g128`).
 
 use crate::format::host::bits::{bit, each};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, one_bit};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, one_bit};
 
 /// Its codec.
 pub static Q1_0: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);
         each(out, |i| if bit(b, 2, i) == 1 { d } else { -d });

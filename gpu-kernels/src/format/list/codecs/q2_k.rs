@@ -1,11 +1,11 @@
 //! Q2_K: 256 two-bit codes, a scale and a minimum of four bits for each 16.
 
 use crate::format::host::bits::{each, strided};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, two_bits};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, two_bits};
 
 /// Its codec.
 pub static Q2_K: Codec = Codec {
-    scales: Scales::F16(&[80, 82]),
+    scales: BlockScales::F16(&[80, 82]),
     decode: |b, out| {
         let d = (f16_at(b, 80), f16_at(b, 82));
         each(out, |i| {

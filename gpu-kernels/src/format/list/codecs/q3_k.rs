@@ -1,7 +1,7 @@
 //! Q3_K: 256 three-bit codes and a six-bit scale for each 16.
 
 use crate::format::host::bits::{each, strided};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, third_bits, two_bits};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, third_bits, two_bits};
 
 fn code(b: &[u8], i: usize) -> u8 {
     strided(b, 32, i) | (b[i & 31] >> (i >> 5) & 1) << 2
@@ -15,7 +15,7 @@ fn scale(b: &[u8], s: usize) -> u8 {
 
 /// Its codec.
 pub static Q3_K: Codec = Codec {
-    scales: Scales::F16(&[108]),
+    scales: BlockScales::F16(&[108]),
     decode: |b, out| {
         let d = f16_at(b, 108);
         each(out, |i| d * (f32::from(scale(b, i >> 4)) - 32.0) * (f32::from(code(b, i)) - 4.0));

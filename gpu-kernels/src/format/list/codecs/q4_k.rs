@@ -1,11 +1,11 @@
 //! Q4_K: 256 four-bit codes, a scale and a minimum of six bits for each 32.
 
 use crate::format::host::bits::{each, q4k_code, scales_and_minima, six_bit_pair};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, nibbles};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, nibbles};
 
 /// Its codec.
 pub static Q4_K: Codec = Codec {
-    scales: Scales::F16(&[0, 2]),
+    scales: BlockScales::F16(&[0, 2]),
     decode: |b, out| {
         let d = (f16_at(b, 0), f16_at(b, 2));
         each(out, |i| {

@@ -1,11 +1,11 @@
 //! Q5_0: 32 five-bit codes around 16 and an f16 scale.
 
 use crate::format::host::bits::{each, q5};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, fifth_bits, nibbles};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, fifth_bits, nibbles};
 
 /// Its codec.
 pub static Q5_0: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);
         each(out, |i| (f32::from(q5(b, 2, 6, i)) - 16.0) * d);

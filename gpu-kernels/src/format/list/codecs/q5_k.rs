@@ -1,7 +1,7 @@
 //! Q5_K: 256 five-bit codes, a scale and a minimum of six bits for each 32.
 
 use crate::format::host::bits::{each, q4k_code, scales_and_minima, six_bit_pair};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, fifth_bits, nibbles};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, fifth_bits, nibbles};
 
 fn code(b: &[u8], i: usize) -> u8 {
     q4k_code(b, 48, i) | (b[16 + (i & 31)] >> (i >> 5) & 1) << 4
@@ -9,7 +9,7 @@ fn code(b: &[u8], i: usize) -> u8 {
 
 /// Its codec.
 pub static Q5_K: Codec = Codec {
-    scales: Scales::F16(&[0, 2]),
+    scales: BlockScales::F16(&[0, 2]),
     decode: |b, out| {
         let d = (f16_at(b, 0), f16_at(b, 2));
         each(out, |i| {

@@ -1,7 +1,7 @@
 //! Q6_K: 256 six-bit codes and an eight-bit scale for each 16.
 
 use crate::format::host::bits::each;
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, nibbles, sixth_bits};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, nibbles, sixth_bits};
 
 fn code(b: &[u8], i: usize) -> u8 {
     let (h, g, l) = (i >> 7, i >> 5 & 3, i & 31);
@@ -11,7 +11,7 @@ fn code(b: &[u8], i: usize) -> u8 {
 
 /// Its codec.
 pub static Q6_K: Codec = Codec {
-    scales: Scales::F16(&[208]),
+    scales: BlockScales::F16(&[208]),
     decode: |b, out| {
         let d = f16_at(b, 208);
         each(out, |i| d * f32::from(b[192 + (i >> 4)] as i8) * (f32::from(code(b, i)) - 32.0));

@@ -1,11 +1,11 @@
 //! Q8_0: 32 signed bytes and an f16 scale.
 
 use crate::format::host::bits::each;
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at, words_of};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at, words_of};
 
 /// Its codec.
 pub static Q8_0: Codec = Codec {
-    scales: Scales::F16(&[0]),
+    scales: BlockScales::F16(&[0]),
     decode: |b, out| {
         let d = f16_at(b, 0);
         each(out, |i| f32::from(b[2 + i] as i8) * d);

@@ -1,7 +1,7 @@
 //! TQ1_0: ggml's ternary: 256 digits in base 3 and an f16 scale.
 
 use crate::format::host::bits::{digit, each, pack_ternary};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at};
 
 fn code(b: &[u8], i: usize) -> u8 {
     match i {
@@ -13,7 +13,7 @@ fn code(b: &[u8], i: usize) -> u8 {
 
 /// Its codec.
 pub static TQ1_0: Codec = Codec {
-    scales: Scales::F16(&[52]),
+    scales: BlockScales::F16(&[52]),
     decode: |b, out| {
         let d = f16_at(b, 52);
         each(out, |i| (f32::from(code(b, i)) - 1.0) * d);

@@ -1,11 +1,11 @@
 //! TQ2_0: ggml's ternary: 256 codes of two bits and an f16 scale.
 
 use crate::format::host::bits::{each, pack_ternary, strided};
-use crate::format::host::codec::{Codec, Pack, Scales, f16_at};
+use crate::format::host::codec::{BlockScales, Codec, Pack, f16_at};
 
 /// Its codec.
 pub static TQ2_0: Codec = Codec {
-    scales: Scales::F16(&[64]),
+    scales: BlockScales::F16(&[64]),
     decode: |b, out| {
         let d = f16_at(b, 64);
         each(out, |i| (f32::from(strided(b, 0, i)) - 1.0) * d);

@@ -53,7 +53,7 @@ pub(crate) enum Follows {
     Begun,
 }
 
-struct Stream {
+struct StreamOrder {
     context: u64,
     blocking: bool,
     destroyed: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Order {
     ticks: Vec<u32>,
     /// Timelines of streams that are gone, for new ones.
     free: Vec<usize>,
-    streams: HashMap<StreamKey, Stream>,
+    streams: HashMap<StreamKey, StreamOrder>,
     /// What the events stand for.
     events: HashMap<u64, Clock>,
     host: Clock,
@@ -197,8 +197,8 @@ impl Order {
         stream.clock.set(timeline, tick);
     }
 
-    fn stream(&mut self, lane: Lane) -> &mut Stream {
-        self.streams.entry(lane.key).or_insert_with(|| Stream {
+    fn stream(&mut self, lane: Lane) -> &mut StreamOrder {
+        self.streams.entry(lane.key).or_insert_with(|| StreamOrder {
             context: lane.context,
             blocking: lane.blocking,
             destroyed: false,
