@@ -11,6 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod sources;
+
+use sources::{listed, members, workspace};
+
 /// Files that may import each other in a circle.
 const MOST: usize = 3;
 /// Crates with a larger circle: how many files are in their largest, and what holds them together.
@@ -117,8 +121,7 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<Module, PathBuf>) {
 
 /// What the code of a file names, but for its tests.
 fn parse(text: &str) -> Imports {
-    let code: String = text.lines().map(|l| l.split("//").next().unwrap_or("").to_owned() + "\n").collect();
-    let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let code = sources::code(text);
     let (mut found, mut rest, mut lines) = (Imports::default(), String::new(), code.lines());
     while let Some(line) = lines.next() {
         let words = line.trim_start();
@@ -215,35 +218,21 @@ fn report(root: &Path) -> Vec<(usize, String)> {
     circles(&edges).iter().map(tell).collect()
 }
 
-/// A list of folders in the workspace's manifest.
-fn listed(workspace: &Path, list: &str) -> Vec<String> {
-    let manifest: toml::Table = fs::read_to_string(workspace.join("Cargo.toml")).unwrap().parse().unwrap();
-    let members = manifest["workspace"][list].as_array().unwrap();
-    members.iter().map(|m| m.as_str().unwrap().to_owned()).collect()
-}
-
-/// The folders of the workspace's crates.
-fn members(workspace: &Path) -> Vec<String> {
-    listed(workspace, "members").into_iter().filter(|m| workspace.join(m).join("src").is_dir()).collect()
-}
-
 /// Cargo has no word for all members: without the second list, commands in the root would leave out every other crate.
 #[test]
 fn a_bare_command_covers_every_member() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
-    assert_eq!(listed(workspace, "default-members"), listed(workspace, "members"));
+    assert_eq!(listed("default-members"), listed("members"));
 }
 
 #[test]
 fn no_more_than_three_files_import_each_other_in_a_circle() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let members = members(workspace);
+    let members = members();
     assert!(members.len() > 15, "{members:?}");
     for (name, ..) in LARGER {
         assert!(members.iter().any(|m| m == name), "`{name}` is no crate of the workspace");
     }
     for member in &members {
-        let found = report(&workspace.join(member).join("src"));
+        let found = report(&workspace().join(member).join("src"));
         let largest = found.iter().map(|c| c.0).max().unwrap_or(0);
         let known = LARGER.iter().find(|l| l.0 == *member).map_or(0, |l| l.1);
         let text: String = found.iter().map(|c| format!("\n{}", c.1)).collect();

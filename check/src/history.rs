@@ -20,7 +20,7 @@ use super::talk::{Speaker, Tag};
 use super::uses::Use;
 use super::{Finding, Rule, Severity, Site, SiteKind, story};
 use places::{Part, UseSite, by_place};
-use ranges::{Clash, History, Range, first_of_each};
+use ranges::{ClashingUse, History, Range, first_of_each};
 
 /// Where an operation stands among those of the host program.
 pub struct Ordering<'a> {
@@ -190,7 +190,7 @@ impl CheckedMemory for Memory {
         if !found.is_empty() {
             by_place(&found).touch(range, &touch, &before, &mut clashes);
         }
-        let report = |(at, theirs): &Clash| overlap(ordering.name, &touch, theirs, &self.nearest(at.0), false);
+        let report = |(at, theirs): &ClashingUse| overlap(ordering.name, &touch, theirs, &self.nearest(at.0), false);
         first_of_each(clashes).iter().map(report).collect()
     }
 
@@ -254,9 +254,9 @@ pub(crate) fn overtaken(memory: &Memory, scene: &Arc<Scene>, uses: Vec<Use>, ord
 fn clashing(
     memory: &Memory,
     part: &Part,
-    found: &[Clash],
+    found: &[ClashingUse],
     programmatic: bool,
-    find: impl Fn(&mut History, Range, &Arc<Touch>, &mut Vec<Clash>),
+    find: impl Fn(&mut History, Range, &Arc<Touch>, &mut Vec<ClashingUse>),
 ) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     if found.is_empty() {

@@ -49,11 +49,11 @@ impl Story {
 }
 
 /// What tells stories apart: a program by its address, and positions in it; or allocations that were copied.
-pub(crate) type Key = (u64, u64, u64);
+pub(crate) type StoryKey = (u64, u64, u64);
 
 #[derive(Default)]
 struct Table {
-    numbers: HashMap<Key, u32>,
+    numbers: HashMap<StoryKey, u32>,
     list: Vec<Option<Arc<Story>>>,
 }
 
@@ -64,7 +64,7 @@ fn table() -> MutexGuard<'static, Option<Table>> {
 }
 
 /// The number for a story that will be told.
-pub(crate) fn number(key: Key) -> u32 {
+pub(crate) fn number(key: StoryKey) -> u32 {
     let mut table = table();
     let table = table.get_or_insert_with(Table::default);
     if let Some(&known) = table.numbers.get(&key) {

@@ -19,7 +19,7 @@ pub struct Tuning {
 }
 
 /// The launch directives of one entry: which, and where.
-type Found = Vec<(&'static str, Range<usize>)>;
+type EntryDirectives = Vec<(&'static str, Range<usize>)>;
 
 const BLOCK: [&str; 2] = ["maxntid", "reqntid"];
 const DIRECTIVES: [&str; 4] = ["maxnreg", "maxntid", "reqntid", "minnctapersm"];
@@ -49,7 +49,7 @@ impl Tuning {
     }
 
     /// What an entry gets, and which of its own directives that replaces.
-    fn directives(&self, found: &Found) -> (String, Vec<Range<usize>>) {
+    fn directives(&self, found: &EntryDirectives) -> (String, Vec<Range<usize>>) {
         let (mut added, mut replaced) = (String::new(), Vec::new());
         let min_blocks = self.min_blocks.filter(|_| self.max_registers.is_none());
         let limits: [(&str, Option<u32>, &[&str]); 3] = [
@@ -71,11 +71,11 @@ impl Tuning {
 }
 
 /// The entries with a body: their launch directives, and where the body starts.
-fn entries(text: &str) -> Vec<(Found, usize)> {
+fn entries(text: &str) -> Vec<(EntryDirectives, usize)> {
     let mut lexer = Lexer::new(text);
     let (mut all, mut depth) = (Vec::new(), 0usize);
     // The directives of the entry whose head this is.
-    let mut head: Option<Found> = None;
+    let mut head: Option<EntryDirectives> = None;
     let mut open = false;
     loop {
         let token = lexer.next();

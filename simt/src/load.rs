@@ -65,7 +65,7 @@ impl Module {
             found.extend(errors.into_iter().filter(|d| d.pos.line == 0 || known.insert(d.pos)));
             return Err(error(found));
         }
-        let lower::Lowered { program, kernels, refused } = lowered.map_err(error)?;
+        let lower::LoweredModule { program, kernels, refused } = lowered.map_err(error)?;
         let refused = refused.into_iter().map(|(name, reasons)| (name, error(reasons))).collect();
         let ast::Module { version, files, .. } = ast;
         Ok(Module {

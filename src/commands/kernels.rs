@@ -49,7 +49,7 @@ struct List<'a> {
 }
 
 /// Registers and spills of every kernel, by architecture.
-type Assembled = BTreeMap<String, Vec<Resources>>;
+type ResourcesByArch = BTreeMap<String, Vec<Resources>>;
 
 fn parse_arch(name: &str) -> Result<Arch, Failure> {
     name.parse().map_err(|e| Failure::new(Kind::Operation, format!("{e}")))
@@ -60,10 +60,10 @@ fn assemble(
     library: &Library,
     entries: &[KernelEntry],
     archs: &[String],
-) -> Result<Assembled, Failure> {
+) -> Result<ResourcesByArch, Failure> {
     let io = |e: std::io::Error| Failure::new(Kind::Operation, format!("cannot write PTX for ptxas: {e}"));
     let dir = tempfile::tempdir().map_err(io)?;
-    let mut all = Assembled::new();
+    let mut all = ResourcesByArch::new();
     let wanted: Vec<&str> = entries.iter().map(|k| k.name.as_str()).collect();
     for name in archs {
         let arch = parse_arch(name)?;
@@ -167,7 +167,7 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
             let fix = "pip install nvidia-cuda-nvcc in an active virtual environment, or set WARPSMITH_PTXAS";
             return Err(Failure::new(Kind::Toolchain, format!("--assemble needs ptxas, which was not found; {fix}")));
         }
-        None => Assembled::new(),
+        None => ResourcesByArch::new(),
     };
 
     let row = |kernel: KernelEntry| ListedKernel {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use warpsmith_simt::Memory;
 
-use super::ranges::{Clash, History, Range};
+use super::ranges::{ClashingUse, History, Range};
 use super::{Ordering, Touch};
 use crate::raw::{RawSite, Scene};
 use crate::talk::Tag;
@@ -128,7 +128,7 @@ impl Part {
 }
 
 /// Ranges of earlier uses by the places that have used them.
-pub(super) fn by_place(found: &[Clash]) -> History {
+pub(super) fn by_place(found: &[ClashingUse]) -> History {
     let (mut history, mut ignored) = (History::default(), Vec::new());
     let mut places = HashMap::new();
     for ((start, end), whole) in found {

@@ -34,10 +34,10 @@ const READERS: usize = 64;
 pub(super) type Range = (u64, u64);
 
 /// Bytes with an earlier use of them that clashes with a new one.
-pub(super) type Clash = (Range, Arc<Touch>);
+pub(super) type ClashingUse = (Range, Arc<Touch>);
 
 /// The first of the clashes with each earlier use.
-pub(super) fn first_of_each(mut clashes: Vec<Clash>) -> Vec<Clash> {
+pub(super) fn first_of_each(mut clashes: Vec<ClashingUse>) -> Vec<ClashingUse> {
     let mut seen = HashSet::new();
     clashes.retain(|(_, earlier)| seen.insert(Arc::as_ptr(earlier)));
     clashes
@@ -66,7 +66,7 @@ impl History {
         (start, end): Range,
         touch: &Arc<Touch>,
         before: &dyn Fn(&Touch) -> bool,
-        clashes: &mut Vec<Clash>,
+        clashes: &mut Vec<ClashingUse>,
     ) {
         if start >= end {
             return;
@@ -132,7 +132,7 @@ impl History {
         (start, end): Range,
         write: bool,
         before: &dyn Fn(&Touch) -> bool,
-        clashes: &mut Vec<Clash>,
+        clashes: &mut Vec<ClashingUse>,
     ) {
         let first = self.ranges.range(..=start).next_back().map_or(start, |r| *r.0);
         for (&from, uses) in self.ranges.range(first..end).filter(|(_, uses)| uses.end > start) {
@@ -143,11 +143,11 @@ impl History {
     }
 
     /// The uses of `start..end` that are not ordered before an operation, range by range; they are forgotten.
-    pub(super) fn retire(&mut self, (start, end): Range, before: &dyn Fn(&Touch) -> bool) -> Vec<Clash> {
+    pub(super) fn retire(&mut self, (start, end): Range, before: &dyn Fn(&Touch) -> bool) -> Vec<ClashingUse> {
         self.cut(start);
         self.cut(end);
         let keys: Vec<u64> = self.ranges.range(start..end).map(|r| *r.0).collect();
-        let mut clashes: Vec<Clash> = Vec::new();
+        let mut clashes: Vec<ClashingUse> = Vec::new();
         for key in keys {
             let Some(uses) = self.ranges.remove(&key) else { continue };
             let earlier = uses.writer.into_iter().chain(uses.readers).filter(|touch| !before(touch));

@@ -242,7 +242,7 @@ impl Tile for HalvesTile {
 pub struct Codes<const DIM: usize, const NEXT: usize>;
 
 /// What a thread brings of a tile: of keys and of values, of two rows, eight elements in each half.
-type Raw = [[[<Q8 as Cached>::Eight; 2]; 2]; 2];
+type RawTile = [[[<Q8 as Cached>::Eight; 2]; 2]; 2];
 /// The scales that it brings: of keys and values of two positions.
 type RawScales = [[f32; 2]; 2];
 
@@ -300,7 +300,7 @@ impl<const DIM: usize, const NEXT: usize> Codes<DIM, NEXT> {
     /// Loads of the tile of which `left` positions are there. Others repeat the last one, and nothing attends to them: so all is
     /// loaded in any case, and no register has to be kept for what would be undefined otherwise.
     #[inline(always)]
-    unsafe fn load(left: i32) -> (Raw, RawScales) {
+    unsafe fn load(left: i32) -> (RawTile, RawScales) {
         let (mut raw, mut scales) = ([[[Q8::NONE; 2]; 2]; 2], [[0.0f32; 2]; 2]);
         let one_or = |n: i32| if n > 1 { n as u32 } else { 1 };
         let (r, e) = Self::own();
@@ -336,7 +336,7 @@ impl<const DIM: usize, const NEXT: usize> Codes<DIM, NEXT> {
 
     /// Makes what was loaded the tile of step `k`.
     #[inline(always)]
-    unsafe fn store((raw, scales): (Raw, RawScales), k: usize) {
+    unsafe fn store((raw, scales): (RawTile, RawScales), k: usize) {
         let stage = Self::ring().stage(k);
         let (r, e) = Self::own();
         if e < DIM / 16 {

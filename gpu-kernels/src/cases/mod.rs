@@ -11,7 +11,7 @@ mod compare;
 mod data;
 mod operation;
 
-pub use crate::attention::cases::{StepArgs, Work, attend};
+pub use crate::attention::cases::{StepArgs, StepOutputs, attend};
 pub use crate::gemv::cases::{Inputs, Outputs, Product, multiply};
 pub use crate::list::{Case, Subject, all};
 pub use bench::{Bench, Failure};

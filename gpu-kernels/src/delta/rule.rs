@@ -79,7 +79,7 @@ pub unsafe fn delta_rule(
     let of_sequence = !run.to.is_null();
     let at = net.before() + net.inputs() + head * dim * dim;
     // Row `first_row + STEP r` of the state, and of it the elements `4 part + 32 i` and the three behind it.
-    let mut state: State = [[[0.0; 4]; 4]; ROWS];
+    let mut state: StateRows = [[[0.0; 4]; 4]; ROWS];
     if of_sequence && run.count > 0 && run.flags & super::FRESH == 0 {
         static_for!(r in 0..ROWS => {
             static_for!(i in 0..4 => {
@@ -182,7 +182,7 @@ struct DecayWeights {
 
 /// The part of a lane of some rows of a state.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-type State = [[[f32; 4]; 4]; ROWS];
+type StateRows = [[[f32; 4]; 4]; ROWS];
 
 /// What a token brings, the part of a lane.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -236,7 +236,7 @@ impl TokenInputs {
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn token(state: &mut State, now: &TokenInputs, net: &Net, weights: &DecayWeights) -> [f32; ROWS] {
+unsafe fn token(state: &mut StateRows, now: &TokenInputs, net: &Net, weights: &DecayWeights) -> [f32; ROWS] {
     let TokenInputs { q, k, value, b, alpha } = *now;
     let (mut q_square, mut k_square, mut both) = (0.0f32, 0.0f32, 0.0f32);
     static_for!(i in 0..4 => {

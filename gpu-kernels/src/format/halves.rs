@@ -125,10 +125,10 @@ impl<F: Bytes> Halves for F {
 }
 
 /// A unit of weights of 16 bits.
-type Words = [[u32; 4]; 4];
+type HalfWords = [[u32; 4]; 4];
 
 #[inline(always)]
-unsafe fn words<M: Memory>(m: M, r: &Record, u: usize) -> Words {
+unsafe fn words<M: Memory>(m: M, r: &Record, u: usize) -> HalfWords {
     // SAFETY: the caller's promise: the unit is there.
     [0, 1, 2, 3].map(|i| unsafe { m.vector(r.vector(u, i, 4)) })
 }
@@ -136,18 +136,18 @@ unsafe fn words<M: Memory>(m: M, r: &Record, u: usize) -> Words {
 /// IEEE binary16 as it is.
 impl Halves for F16 {
     const LARGER: f32 = 1.0;
-    type Unit<M: Memory> = Words;
+    type Unit<M: Memory> = HalfWords;
     type Scale = ();
 
     #[inline(always)]
-    unsafe fn unit<M: Memory>(m: M, r: &Record, u: usize) -> Words {
+    unsafe fn unit<M: Memory>(m: M, r: &Record, u: usize) -> HalfWords {
         // SAFETY: the caller's promise.
         unsafe { words(m, r, u) }
     }
     #[inline(always)]
     fn scale(_: Scales) {}
     #[inline(always)]
-    fn eight<M: Memory>(unit: &Words, v: usize, (): &()) -> Eight {
+    fn eight<M: Memory>(unit: &HalfWords, v: usize, (): &()) -> Eight {
         let [a, b, c, d] = unit[v];
         [permute(a, b, 0x5410), permute(a, b, 0x7632), permute(c, d, 0x5410), permute(c, d, 0x7632)]
     }
@@ -155,18 +155,18 @@ impl Halves for F16 {
 
 /// A bf16 has fewer bits: those that an f16 cannot be are too large for one, or so small that it is subnormal.
 impl Halves for BF16 {
-    type Unit<M: Memory> = Words;
+    type Unit<M: Memory> = HalfWords;
     type Scale = ();
 
     #[inline(always)]
-    unsafe fn unit<M: Memory>(m: M, r: &Record, u: usize) -> Words {
+    unsafe fn unit<M: Memory>(m: M, r: &Record, u: usize) -> HalfWords {
         // SAFETY: the caller's promise.
         unsafe { words(m, r, u) }
     }
     #[inline(always)]
     fn scale(_: Scales) {}
     #[inline(always)]
-    fn eight<M: Memory>(unit: &Words, v: usize, (): &()) -> Eight {
+    fn eight<M: Memory>(unit: &HalfWords, v: usize, (): &()) -> Eight {
         let four = |a, b| {
             let ((w, x), (y, z)) = (unpack_bf16x2(a), unpack_bf16x2(b));
             [(w, y), (x, z)].map(|(a, b)| pack_f16x2(a * Self::LARGER, b * Self::LARGER))

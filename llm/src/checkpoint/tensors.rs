@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A tensor and what makes it.
-pub(super) type Tensor = (TensorInfo, Box<dyn MadeTensor>);
+pub(super) type WrittenTensor = (TensorInfo, Box<dyn MadeTensor>);
 
 /// All tensors that a checkpoint has of a model.
 pub(super) fn made(
@@ -27,7 +27,7 @@ pub(super) fn made(
     config: Object<'_>,
     numbers: &Numbers,
     shards: &Arc<Shards>,
-) -> Result<Vec<Tensor>, CheckpointError> {
+) -> Result<Vec<WrittenTensor>, CheckpointError> {
     let quantization = Quantization::of(config, folder)?;
     let names = Names::of(numbers.architecture, shards);
     let mut maker =
@@ -67,7 +67,7 @@ struct Maker<'a> {
     quantization: Quantization,
     /// Names of the checkpoint that something was made of.
     asked: RefCell<BTreeSet<String>>,
-    tensors: Vec<Tensor>,
+    tensors: Vec<WrittenTensor>,
 }
 
 /// What a tensor is made of.

@@ -20,9 +20,9 @@ use warpsmith_device::{DeviceSlice, Launcher};
 use warpsmith_runtime::{Buffer, Error, Stream};
 
 /// In what layers of one launch are alike: their window, and how they rotate.
-type Kind = (usize, Option<Rope>);
+type LayerKind = (usize, Option<Rope>);
 
-fn kind(c: &Config, layer: usize) -> Kind {
+fn kind(c: &Config, layer: usize) -> LayerKind {
     (c.window_of(layer), c.rope_of(layer).copied())
 }
 
@@ -31,7 +31,7 @@ fn kind(c: &Config, layer: usize) -> Kind {
 struct LayerRun {
     layers: Range<usize>,
     instance: Instance,
-    kind: Kind,
+    kind: LayerKind,
     /// Blocks of the launch.
     blocks: u32,
 }

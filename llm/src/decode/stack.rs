@@ -20,7 +20,7 @@ impl Records {
 }
 
 /// An order of columns, on the device.
-pub(super) type Order = Arc<Buffer<u32>>;
+pub(super) type ColumnOrder = Arc<Buffer<u32>>;
 
 /// One matrix, or several of equal format and width stacked on each other.
 pub(super) struct Stack {
@@ -34,7 +34,7 @@ pub(super) struct Stack {
     /// A bias of each output of every such stack, if there is one.
     pub(super) bias: Option<Buffer<f32>>,
     /// The order of its columns, where what it is multiplied with is gathered first.
-    pub(super) columns: Option<Order>,
+    pub(super) columns: Option<ColumnOrder>,
 }
 
 impl Stack {

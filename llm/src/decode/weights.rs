@@ -2,7 +2,7 @@
 
 use super::DecodeError;
 use super::delta::DeltaVectors;
-use super::stack::{Bias, Order, Projection, Records, Stack, biases_of};
+use super::stack::{Bias, ColumnOrder, Projection, Records, Stack, biases_of};
 use crate::model::{LayerTensors, Matrix, ModelFile};
 use gpu_kernels::format::Format;
 use rayon::prelude::*;
@@ -166,7 +166,7 @@ struct Upload<'a, P> {
     /// The number of the layer that is uploaded.
     layer: usize,
     /// The orders of its matrices' columns that are uploaded.
-    orders: Vec<(Arc<[u32]>, Order)>,
+    orders: Vec<(Arc<[u32]>, ColumnOrder)>,
     done: u64,
     total: u64,
     /// Matrices are written, not only given a place.
@@ -272,7 +272,7 @@ impl<'a, P: FnMut(LoadProgress<'_>)> Upload<'a, P> {
     }
 
     /// The order of a matrix's columns, if that is another than that of its input.
-    fn order(&mut self, m: &Matrix) -> Result<Option<Order>, DecodeError> {
+    fn order(&mut self, m: &Matrix) -> Result<Option<ColumnOrder>, DecodeError> {
         let Some(columns) = &m.columns else { return Ok(None) };
         if let Some((_, there)) = self.orders.iter().find(|(of, _)| of == columns) {
             return Ok(Some(there.clone()));

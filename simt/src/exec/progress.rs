@@ -43,7 +43,7 @@ impl fmt::Display for StillRunning {
 pub(crate) type Sink = Arc<dyn Fn(&StillRunning) + Send + Sync>;
 
 /// The line in the PTX text and the source place of a position in the code; 0 and `None` where there is none.
-pub(crate) type Places = Box<dyn Fn(u32) -> (u32, Option<String>) + Send + Sync>;
+pub(crate) type PlaceOf = Box<dyn Fn(u32) -> (u32, Option<String>) + Send + Sync>;
 
 /// Where a launch stands: a block, a thread of it, and its position in the code.
 pub(crate) struct At {
@@ -56,7 +56,7 @@ pub(crate) struct At {
 /// What a launch has done so far, on all the threads that run its blocks.
 pub(crate) struct Pulse {
     kernel: String,
-    places: Places,
+    places: PlaceOf,
     sink: Sink,
     began: Instant,
     after: Duration,
@@ -66,7 +66,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    pub(crate) fn new(kernel: &str, places: Places, after: Duration, sink: Sink) -> Pulse {
+    pub(crate) fn new(kernel: &str, places: PlaceOf, after: Duration, sink: Sink) -> Pulse {
         let due = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         Pulse {
             kernel: kernel.to_owned(),

@@ -18,11 +18,11 @@ const COMPARISONS: &[&str] = &[
 ];
 
 /// A comparison's handler, what it asks, and its operands.
-type Half = Option<(OpFn, Relation, [V; 2])>;
+type HalfTest = Option<(OpFn, Relation, [V; 2])>;
 
 impl Builder<'_> {
     /// The comparison's handlers: of the whole, or of both halves of a pair.
-    fn comparison(&mut self, m: &Mods<'_>, name: &str, ty: Type, a: V, b: V) -> Lowered<[Half; 2]> {
+    fn comparison(&mut self, m: &Mods<'_>, name: &str, ty: Type, a: V, b: V) -> Lowered<[HalfTest; 2]> {
         use Type::{BF16, BF16x2, F16, F16x2, F32, F64};
         let ftz = m.take("ftz");
         let float = match ty {

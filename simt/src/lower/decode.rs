@@ -51,10 +51,10 @@ opcodes! {
 }
 
 /// How an instruction is decoded, what profiles count it as, and the floating-point operations of a lane in it.
-type Row<'b> = (fn(&mut Builder<'b>, &Instruction, &Mods<'_>) -> Lowered<()>, Class, Work);
+type DecodeRow<'b> = (fn(&mut Builder<'b>, &Instruction, &Mods<'_>) -> Lowered<()>, Class, Work);
 
 /// The row of an instruction.
-fn row<'b>(opcode: Opcode, i: &Instruction) -> Row<'b> {
+fn row<'b>(opcode: Opcode, i: &Instruction) -> DecodeRow<'b> {
     use Opcode::*;
     let has = |word: &str| i.modifiers.iter().any(|w| w == word);
     let last = i.modifiers.last().map_or("", String::as_str);

@@ -49,7 +49,7 @@ use proto::Builder;
 const MAX_CONST: u64 = 64 << 10;
 
 /// A module in its executable form.
-pub(crate) struct Lowered {
+pub(crate) struct LoweredModule {
     pub program: Program,
     pub kernels: Vec<KernelInfo>,
     /// Entries that are not in the program, because they reach something that is not supported: name and reasons.
@@ -57,14 +57,14 @@ pub(crate) struct Lowered {
 }
 
 /// Lowers a module.
-pub(crate) fn lower(module: &ast::Module, sm: u32) -> Result<Lowered, Vec<Diagnostic>> {
+pub(crate) fn lower(module: &ast::Module, sm: u32) -> Result<LoweredModule, Vec<Diagnostic>> {
     let (errors, refused) = (Vec::new(), BTreeMap::new());
     let mut lowering = Lowering { module, sm, program: Program::default(), errors, refused, names: Rc::default() };
     lowering.variables();
     lowering.functions();
     let (kernels, refused) = lowering.entries();
     match lowering.errors.is_empty() {
-        true => Ok(Lowered { program: lowering.program, kernels, refused }),
+        true => Ok(LoweredModule { program: lowering.program, kernels, refused }),
         // Everything that is wrong, once.
         false => Err(lowering.errors.into_iter().chain(lowering.refused.into_values().flatten()).collect()),
     }

@@ -136,11 +136,11 @@ fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
 }
 
 /// Lines of PTX that ran, by number.
-type Lines<'a> = HashMap<u32, &'a LineProfile>;
+type LineCounts<'a> = HashMap<u32, &'a LineProfile>;
 
 /// Weighs the code by a run that went over `code_bytes` bytes of weight codes.
 pub fn weigh(code: &Code, profile: &[LineProfile], code_bytes: u64) -> Slots {
-    let lines: Lines<'_> = profile.iter().map(|l| (l.ptx_line, l)).collect();
+    let lines: LineCounts<'_> = profile.iter().map(|l| (l.ptx_line, l)).collect();
     let executions = executions(code, &lines);
     let slots =
         |blocks: &[usize]| -> f64 { blocks.iter().map(|b| executions[*b] * code.blocks[*b].range.len() as f64).sum() };
@@ -166,7 +166,7 @@ pub fn weigh(code: &Code, profile: &[LineProfile], code_bytes: u64) -> Slots {
 }
 
 /// Bytes that loads in these blocks gave: all of them, and those of less than 16 bytes.
-fn loaded(code: &Code, lines: &Lines<'_>, executions: &[f64], blocks: &[usize]) -> (u64, u64) {
+fn loaded(code: &Code, lines: &LineCounts<'_>, executions: &[f64], blocks: &[usize]) -> (u64, u64) {
     let mut seen: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
     for (b, i) in code.of(blocks).filter(|(_, i)| i.is_global_load()) {
         if let Some(line) = lines.get(&i.ptx_line).filter(|_| executions[b] > 0.0) {
@@ -179,7 +179,7 @@ fn loaded(code: &Code, lines: &Lines<'_>, executions: &[f64], blocks: &[usize]) 
     (all, seen.values().filter(|v| v.1).map(|v| v.0).sum())
 }
 
-fn work(code: &Code, lines: &Lines<'_>, executions: &[f64], blocks: &[usize], code_bytes: u64) -> Work {
+fn work(code: &Code, lines: &LineCounts<'_>, executions: &[f64], blocks: &[usize], code_bytes: u64) -> Work {
     let (mut slots, mut pipes, mut pressure) = (0.0, BTreeMap::new(), BTreeMap::new());
     for (b, i) in code.of(blocks) {
         slots += executions[b];
@@ -209,7 +209,7 @@ fn wavefronts(line: &LineProfile) -> f64 {
 /// Bytes of memory that a warp has on the way when it waits: those of one iteration, which is the mean of the loops that read
 /// memory, each as long as it takes part. A load whose bytes were mostly asked for before is served by a cache. Where less than
 /// half of what is read is read in loops, what is read outside of them is asked for in one round more.
-fn round(code: &Code, lines: &Lines<'_>, executions: &[f64]) -> f64 {
+fn round(code: &Code, lines: &LineCounts<'_>, executions: &[f64]) -> f64 {
     let mut copies: HashMap<u32, f64> = HashMap::new();
     let all = || code.blocks.iter().enumerate().flat_map(|(b, block)| block.range.clone().map(move |i| (b, i)));
     let loads = || all().filter(|(_, i)| code.instructions[*i].is_global_load());

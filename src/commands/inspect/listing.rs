@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
-use super::subject::{Place, Subject};
+use super::subject::{SourceLine, Subject};
 use crate::commands::budget::sass::{Code, Instruction};
 use crate::table::{Align, Table, count};
 
@@ -59,7 +59,7 @@ pub struct CodeLine {
     code: String,
     /// Line of the PTX text.
     ptx_line: u32,
-    place: Option<Place>,
+    place: Option<SourceLine>,
     counts: Option<Counts>,
 }
 
@@ -69,7 +69,7 @@ pub struct Sources(HashMap<String, Vec<String>>);
 
 impl Sources {
     /// A line's text; nothing if the file is not here, or not the one that was compiled.
-    fn line(&mut self, (file, line): &Place) -> String {
+    fn line(&mut self, (file, line): &SourceLine) -> String {
         let lines = self.0.entry(file.clone()).or_insert_with(|| {
             let text = std::fs::read_to_string(file).unwrap_or_default();
             text.lines().map(str::to_owned).collect()
@@ -153,7 +153,7 @@ pub fn beside(rows: &[CodeLine], sources: &mut Sources, title: &str) -> Table {
         (title, Align::Left),
         ("Rust", Align::Left),
     ]);
-    let mut before: Option<&Place> = None;
+    let mut before: Option<&SourceLine> = None;
     for row in rows {
         let counts = row.counts.map_or_else(|| ["", "", "", ""].map(str::to_owned), Counts::cells);
         let mut rust = String::new();
@@ -177,14 +177,14 @@ fn shown(file: &str) -> String {
 }
 
 /// `saxpy.rs:15`
-fn short((file, line): &Place) -> String {
+fn short((file, line): &SourceLine) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     format!("{name}:{line}")
 }
 
 /// By line of Rust: sums of its PTX.
-fn by_rust(subject: &Subject) -> BTreeMap<Place, (Counts, u32)> {
-    let mut all: BTreeMap<Place, (Counts, u32)> = BTreeMap::new();
+fn by_rust(subject: &Subject) -> BTreeMap<SourceLine, (Counts, u32)> {
+    let mut all: BTreeMap<SourceLine, (Counts, u32)> = BTreeMap::new();
     for row in ptx(subject) {
         let Some(place) = row.place else { continue };
         let (sum, instructions) = all.entry(place).or_default();
@@ -274,7 +274,7 @@ pub fn to_json(rows: &[CodeLine], is_sass: bool) -> Value {
 
 /// Lines of Rust as JSON.
 pub fn rust_to_json(subject: &Subject, sources: &mut Sources) -> Value {
-    let one = |(place, (counts, instructions)): (Place, (Counts, u32))| {
+    let one = |(place, (counts, instructions)): (SourceLine, (Counts, u32))| {
         let text = sources.line(&place);
         let counters = subject.profile.as_ref().map(|_| counts.to_json());
         json!({ "file": place.0, "line": place.1, "text": text, "ptx_instructions": instructions, "counters": counters })

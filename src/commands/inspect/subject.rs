@@ -18,7 +18,7 @@ use crate::commands::watch::LAST_PROFILE;
 use crate::failure::{Failure, Kind};
 
 /// File and line.
-pub type Place = (String, u32);
+pub type SourceLine = (String, u32);
 
 /// A kernel, its text, and what a launch of it did.
 pub struct Subject {
@@ -27,7 +27,7 @@ pub struct Subject {
     /// Lines of the kernel in it, from 1.
     pub lines: std::ops::RangeInclusive<u32>,
     /// Source places of lines with instructions: the innermost in the kernel's own crate.
-    pub places: BTreeMap<u32, Place>,
+    pub places: BTreeMap<u32, SourceLine>,
     /// A launch, as `warpsmith profile --json` prints it.
     pub profile: Option<Value>,
     /// Where text and profile are from, in words.

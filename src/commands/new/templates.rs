@@ -3,7 +3,7 @@
 use crate::cli::Template;
 
 /// A file's path in the project, and its text.
-pub type File = (String, &'static str);
+pub type ProjectFile = (String, &'static str);
 
 /// The toolchain of this repository: kernels are compiled with the release that they were tried with.
 const TOOLCHAIN: &str = include_str!("../../../rust-toolchain.toml");
@@ -59,7 +59,7 @@ pub fn parts(template: Template) -> Parts {
 }
 
 /// The kernel's name, and the files in the order in which they are read.
-pub fn files(template: Template) -> (&'static str, Vec<File>) {
+pub fn files(template: Template) -> (&'static str, Vec<ProjectFile>) {
     let Parts { kernel, lib, code, main, test, bench } = parts(template);
     let files = vec![
         ("README.md".to_owned(), common!("README.md")),

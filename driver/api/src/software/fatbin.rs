@@ -54,7 +54,7 @@ const MOST_UNPACKED: u64 = 512 << 20;
 const LZ4_RATIO: u64 = 255;
 
 /// What is wrong with a container.
-type Parsed<T> = Result<T, String>;
+type Checked<T> = Result<T, String>;
 
 /// One image in a container.
 struct Entry {
@@ -155,7 +155,7 @@ impl Default for Unpacked {
 
 impl<'a> Container<'a> {
     /// The PTX that a device runs, if there is any.
-    fn ptx(&self, sm: u32, unpacked: &mut Unpacked) -> Parsed<Option<String>> {
+    fn ptx(&self, sm: u32, unpacked: &mut Unpacked) -> Checked<Option<String>> {
         let mut fitting: Vec<&Entry> = self.entries.iter().filter(|e| e.kind == PTX && e.sm <= sm).collect();
         fitting.sort_by_key(|e| std::cmp::Reverse(e.sm));
         for entry in fitting {
@@ -174,7 +174,7 @@ impl<'a> Container<'a> {
         Code::NO_BINARY_FOR_GPU
     }
 
-    fn read(bytes: &'a [u8]) -> Parsed<Container<'a>> {
+    fn read(bytes: &'a [u8]) -> Checked<Container<'a>> {
         let cut = || "it is shorter than its header says".to_owned();
         let header = usize::from(u16_at(bytes, 6).ok_or_else(cut)?);
         let behind = usize::try_from(u64_at(bytes, 8).ok_or_else(cut)?).map_err(|_| cut())?;
@@ -195,7 +195,7 @@ impl<'a> Container<'a> {
         Ok(found)
     }
 
-    fn entry(&mut self, head: &[u8], bytes: &'a [u8]) -> Parsed<()> {
+    fn entry(&mut self, head: &[u8], bytes: &'a [u8]) -> Checked<()> {
         let field = |at| u32_at(head, at).ok_or("an entry's header is cut");
         let kind = u16_at(head, 0).unwrap_or(0);
         let packed = field(16)? as usize;
@@ -229,7 +229,7 @@ impl<'a> Container<'a> {
     }
 
     /// An entry's bytes. What payloads are when they are not compressed is kept, and counted against the budget.
-    fn part<'u>(&self, entry: &Entry, unpacked: &'u mut Unpacked) -> Parsed<&'u [u8]> {
+    fn part<'u>(&self, entry: &Entry, unpacked: &'u mut Unpacked) -> Checked<&'u [u8]> {
         let Unpacked { payloads, budget } = unpacked;
         let bytes = match payloads.entry(entry.payload) {
             std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
@@ -273,7 +273,7 @@ impl<'a> Container<'a> {
 
 impl Payload<'_> {
     /// The bytes as they were before they were compressed, at most `limit` of them.
-    fn unpack(&self, limit: u64) -> Parsed<Vec<u8>> {
+    fn unpack(&self, limit: u64) -> Checked<Vec<u8>> {
         let too_large = || format!("an entry says that it unpacks to {} bytes", self.unpacked);
         if self.flags & (ZSTD | LZ4) == 0 {
             return if self.bytes.len() as u64 <= limit { Ok(self.bytes.to_vec()) } else { Err(too_large()) };
@@ -289,7 +289,7 @@ impl Payload<'_> {
         }
     }
 
-    fn unpack_zstd(&self) -> Parsed<Vec<u8>> {
+    fn unpack_zstd(&self) -> Checked<Vec<u8>> {
         let damaged = |error: &dyn std::fmt::Display| format!("a zstd frame in it is damaged: {error}");
         // A frame of one segment has a window of its whole length, and that is at least a KiB.
         let window = self.unpacked.max(1 << 10);
@@ -300,7 +300,7 @@ impl Payload<'_> {
         Ok(bytes)
     }
 
-    fn unpack_lz4(&self) -> Parsed<Vec<u8>> {
+    fn unpack_lz4(&self) -> Checked<Vec<u8>> {
         if self.unpacked > (self.bytes.len() as u64).saturating_mul(LZ4_RATIO) {
             return Err(format!("{} bytes of LZ4 cannot be {} bytes", self.bytes.len(), self.unpacked));
         }

@@ -42,11 +42,11 @@ pub struct Body {
     pub stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     #[serde(flatten)]
-    others: Others,
+    others: OtherFields,
 }
 
 /// Fields of OpenAI's API that are not implemented: each may be there with the value that asks for nothing.
-type Others = BTreeMap<String, Value>;
+type OtherFields = BTreeMap<String, Value>;
 
 /// A prompt.
 #[derive(Debug, Deserialize)]

@@ -10,4 +10,4 @@ pub use cache::attend;
 pub use capped::Capped;
 pub use decode::{InOne, InThree};
 pub use prefill::{ExactPrompts, Prompts, exact_kernel as prompt_kernel, kernel as prefill_kernel};
-pub use step::{ColumnStores, StepArgs, Steps, Work, kernel as step_kernel};
+pub use step::{ColumnStores, StepArgs, StepOutputs, Steps, kernel as step_kernel};

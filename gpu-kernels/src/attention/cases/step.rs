@@ -185,7 +185,7 @@ pub struct StepArgs<'a> {
 }
 
 /// What attention writes: partial results, counters, the output, and that quantized.
-pub type Work<'a> =
+pub type StepOutputs<'a> =
     (&'a mut DeviceSlice<f32>, &'a mut DeviceSlice<u32>, &'a mut DeviceSlice<f32>, Option<OutputQuantization<'a>>);
 
 impl StepArgs<'_> {
@@ -228,7 +228,7 @@ impl StepArgs<'_> {
         on: &mut L,
         kv: KvType,
         qkv: &DeviceSlice<f32>,
-        (partials, counters, y, written): Work<'_>,
+        (partials, counters, y, written): StepOutputs<'_>,
         y_stride: u32,
     ) -> Result<(), L::Error> {
         let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);

@@ -120,7 +120,7 @@ pub struct BlockInputs {
 struct Chunk(u32, u32);
 
 /// Of keys, then of queries, elements `8 b + 2 t` and the one behind of tokens `g` and `g + 8`.
-type Raw = [[[[f32; 2]; 4]; 2]; 2];
+type RawTokens = [[[[f32; 2]; 4]; 2]; 2];
 /// Left factors of two products of 16 keys each, in two parts.
 type Left = [[[u32; 4]; 2]; 2];
 /// Values `16 m + g` and `16 m + g + 8` of keys `8 n + 2 t` and the one behind.

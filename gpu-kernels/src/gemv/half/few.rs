@@ -26,7 +26,7 @@ const COLUMNS: usize = FEW_COLUMNS as usize;
 /// Groups that are on their way or multiplied.
 const AT_ONCE: usize = 2;
 
-type Sums = [[[f32; 4]; TILES[1]]; TILES[0]];
+type HalfSums = [[[f32; 4]; TILES[1]]; TILES[0]];
 
 /// Which columns of outputs a block has.
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ impl OutputColumns {
 /// Adds the products of a group: of its weights once for all columns.
 #[inline(always)]
 unsafe fn add_group<F: Halves>(
-    sums: &mut Sums,
+    sums: &mut HalfSums,
     loaded: &[LoadedWeights<F>; ROWS],
     record: &Record,
     (x, of_columns): (In<U32x4>, &[u32; TILES[1]]),
@@ -102,7 +102,7 @@ pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<f32>) {
     let (runs, warp) = (Runs::of(&record), uniform_warp());
     let mut group = warp as u32 * runs.length;
     let end = (group + runs.length).min(runs.groups);
-    let mut sums = Sums::default();
+    let mut sums = HalfSums::default();
     if group < end {
         // Of what is behind the run's end nothing is asked for: where a run is one group that would be two more.
         let load = |to: &mut MaybeUninit<[LoadedWeights<F>; ROWS]>, group: u32| {
@@ -165,7 +165,7 @@ unsafe fn of_classes(of_column: Shared<f32>, row: u32) -> f32 {
 
 /// Sums of a warp's run, as `[column][row]`.
 #[inline(always)]
-unsafe fn store(sums: &Sums, to: Shared<f32>, columns: u32) {
+unsafe fn store(sums: &HalfSums, to: Shared<f32>, columns: u32) {
     let (g, t) = (lane() / 4, lane() % 4);
     static_for!(n in 0..TILES[1] => {
         if 8 * (n as u32) < columns {

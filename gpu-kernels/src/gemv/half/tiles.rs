@@ -9,7 +9,7 @@ use super::{
             COLUMNS, ROWS,
             outputs::{self, Block, finish},
             staging::STRIDE,
-            tiles::{Outputs, TILES, WarpTile, add_class},
+            tiles::{TILES, TileSums, WarpTile, add_class},
         },
     },
     HALF, THREADS,
@@ -167,7 +167,7 @@ impl StagePointers {
     /// Adds the products of a half of a group. What is multiplied next is loaded before what is multiplied now, columns where units are
     /// so small that there are registers for them.
     #[inline(always)]
-    unsafe fn add<F: Halves, const WHOLE: bool>(&self, acc: &mut Outputs, half: usize) {
+    unsafe fn add<F: Halves, const WHOLE: bool>(&self, acc: &mut TileSums, half: usize) {
         let tiles = const { if WHOLE { TILES[0] } else { TILES[0] / 2 } };
         let ahead = const { size_of::<F::Unit<InMemory>>() <= 32 };
         // SAFETY: the caller's promise: the half is staged, and all lanes are here.
@@ -220,7 +220,7 @@ pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<U32x4>) {
     let part = WarpTile::of(columns, block_columns);
     let places = StagePointers::of(memory, &part, block_columns);
     let runs = Runs::of(&record);
-    let mut total = Outputs::default();
+    let mut total = TileSums::default();
     if part.whole {
         add_all::<F, true>(&stager, &places, runs, &mut total);
     } else {
@@ -249,7 +249,7 @@ fn block_columns() -> u32 {
 
 /// Outputs of all columns as `[column][row]`: of two columns of f16 side by side, which a lane has both of.
 #[inline(always)]
-unsafe fn store_pairs(total: &Outputs, to: Shared<f32>, part: &WarpTile) {
+unsafe fn store_pairs(total: &TileSums, to: Shared<f32>, part: &WarpTile) {
     static_for!(m in 0..TILES[0] => {
         if m < TILES[0] / 2 || part.whole {
             static_for!(n in 0..TILES[1] => {
@@ -271,9 +271,9 @@ unsafe fn add_all<F: Halves, const WHOLE: bool>(
     stager: &HalfStager,
     places: &StagePointers,
     runs: Runs,
-    total: &mut Outputs,
+    total: &mut TileSums,
 ) {
-    let mut acc = Outputs::default();
+    let mut acc = TileSums::default();
     // SAFETY: the caller's promise: all threads are here.
     unsafe {
         stager.copy(0, 0);

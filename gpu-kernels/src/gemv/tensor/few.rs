@@ -40,7 +40,7 @@ const AT_ONCE: usize = 2;
 const WARPS: usize = THREADS as usize / 32;
 
 /// Of one byte by two tiles of rows and one of columns, `2 * rows + column`; of two by tile of rows, with both of columns.
-type Sums = [[f32; 4]; TILES[0] / 2 * TILES[1]];
+type FewSums = [[f32; 4]; TILES[0] / 2 * TILES[1]];
 const _: () = assert!(TILES[0] / 2 * TILES[1] == TILES[0]);
 
 /// From a column of the sums of a class to the next: what lanes store at once lies in other banks.
@@ -142,7 +142,7 @@ impl Lane {
     #[inline(always)]
     unsafe fn add<F: Packed, const BYTES: usize>(
         &self,
-        sums: &mut Sums,
+        sums: &mut FewSums,
         loaded: &mut Operands<BYTES>,
         after: usize,
         two: bool,
@@ -228,7 +228,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: &QuantizedArgs, memory: 
     let mut loaded = [load(there(begin)), load(there(begin + 1))];
     while done < CLASSES {
         let class = done + begin;
-        let mut sums = [Sums::default(); AT_ONCE];
+        let mut sums = [FewSums::default(); AT_ONCE];
         let mut u = class;
         // The next unit of a class, or the first of the class of the other half.
         let after = |u: u32, class: u32| there(if u + CLASSES < units { u + CLASSES } else { class + of_half });
@@ -260,7 +260,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: &QuantizedArgs, memory: 
 
 /// Sums of the classes of a warp, as `[class][column][row]`.
 #[inline(always)]
-unsafe fn store<const BYTES: usize>(sums: &[Sums; AT_ONCE], to: Shared<f32>) {
+unsafe fn store<const BYTES: usize>(sums: &[FewSums; AT_ONCE], to: Shared<f32>) {
     let (g, t) = (lane() / 4, lane() % 4);
     static_for!(class in 0..AT_ONCE => {
         let place = |column: usize, row: usize| {

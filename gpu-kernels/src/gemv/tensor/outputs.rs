@@ -4,7 +4,7 @@ use super::{
     super::{NEXT, SWIGLU, experts::BlockColumns, quant_format::BLOCK_ROWS, quantized::QuantizedArgs},
     COLUMNS, ROWS, THREADS,
     staging::STRIDE,
-    tiles::{Outputs, TILES, WarpTile},
+    tiles::{TILES, TileSums, WarpTile},
 };
 use crate::load::{Launched, Role, lane, warp_index};
 use warpsmith_device::{prelude::*, shared::Shared, static_for};
@@ -53,7 +53,7 @@ pub fn row(a: &QuantizedArgs, rows: u32, tile: u32, i: u32) -> u32 {
 
 /// Outputs of the columns from `half` on as `[column][row]`.
 #[inline(always)]
-pub unsafe fn store(total: &Outputs, to: Shared<f32>, part: &WarpTile, half: usize) {
+pub unsafe fn store(total: &TileSums, to: Shared<f32>, part: &WarpTile, half: usize) {
     let lane = lane();
     if part.first_column / COLUMNS as usize != half / COLUMNS as usize {
         return;

@@ -42,7 +42,7 @@ const OF_THREAD: usize = SOME_COLUMNS as usize * QUADS / THREADS as usize;
 const _: () = assert!(SOME_SHARED as usize == 4 * WARPS * ROWS);
 
 /// Sums of a tile of columns, by tile of rows.
-type Sums = [[f32; 4]; TILES[0]];
+type ColumnSums = [[f32; 4]; TILES[0]];
 
 /// What a lane has of the codes of a tile of columns of a unit. Of eight bits the first is a left factor with a column in the upper half of
 /// its rows and another in the lower one; of 16 each is one with the high bytes of a column and the low ones.
@@ -209,7 +209,7 @@ fn add<F: Packed, const BYTES: usize>(
 /// Adds the products of all tiles of rows and one of columns over a unit. `two`: there is more than the first half of the columns.
 #[inline(always)]
 unsafe fn add_tile<F: Packed, const BYTES: usize>(
-    to: &mut Sums,
+    to: &mut ColumnSums,
     rows: &[RightRows; TILES[0]],
     x: &Factors,
     numbers: [impl Fn() -> Numbers; 2],
@@ -246,7 +246,7 @@ unsafe fn add_tile<F: Packed, const BYTES: usize>(
 /// Adds the products of all tiles of rows and half of a tile of columns of two bytes over a unit.
 #[inline(always)]
 pub unsafe fn add_column<F: Packed, const BYTES: usize>(
-    to: &mut Sums,
+    to: &mut ColumnSums,
     half: usize,
     rows: &[RightRows; TILES[0]],
     x: [u32; 4],
@@ -283,7 +283,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(a: &QuantizedArgs, memory: 
     let mut weights = of_lane.weights::<F>(begin);
     let mut x: [Factors; TILES[1]] = core::array::from_fn(|m| of_lane.factors(m, codes(BYTES, begin)));
     let mut scales: [Scale<BYTES>; TILES[1] / 2] = of_lane.scaled.map(|x| Scale::load(x, begin));
-    let mut sums: [Sums; TILES[1]] = Default::default();
+    let mut sums: [ColumnSums; TILES[1]] = Default::default();
     let exchange = Exchange::of(memory, warp, of_block);
     while class < CLASSES {
         let mut u = class;
@@ -343,7 +343,7 @@ impl Exchange {
 
     /// Stores the sums of a class, and begins another.
     #[inline(always)]
-    unsafe fn store(&self, sums: &mut [Sums; TILES[1]], columns: u32) {
+    unsafe fn store(&self, sums: &mut [ColumnSums; TILES[1]], columns: u32) {
         // SAFETY: the caller's promise: there is room for them, and nobody reads it before a barrier.
         unsafe {
             let to: [Shared<f32>; TILES[0]] = core::array::from_fn(|n| self.memory.from(self.mine ^ (8 * n)));

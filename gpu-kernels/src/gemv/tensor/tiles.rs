@@ -26,7 +26,7 @@ pub const TILES: [usize; 2] = [4, 4];
 /// Bytes of a vector.
 const VECTOR: u32 = size_of::<U32x4>() as u32;
 
-pub type Outputs = [[[f32; 4]; TILES[1]]; TILES[0]];
+pub type TileSums = [[[f32; 4]; TILES[1]]; TILES[0]];
 
 /// What the sums of a tile begin with, in registers of their own.
 pub type First<const BYTES: usize> = [[i32; 4]; BYTES];
@@ -185,7 +185,7 @@ pub unsafe fn add_tile<F: Packed, const BYTES: usize>(
 /// The same of `N` tiles of columns, from tile `n` on, with all of a warp's rows.
 #[inline(always)]
 unsafe fn add_tiles<F: Packed, const BYTES: usize, const N: usize>(
-    acc: &mut Outputs,
+    acc: &mut TileSums,
     n: usize,
     rows: &[LeftRows; TILES[0]],
     columns: &[RightColumns<BYTES>; N],
@@ -213,7 +213,7 @@ unsafe fn add_tiles<F: Packed, const BYTES: usize, const N: usize>(
 /// Adds the products of the unit in a slot for the warp's rows and columns.
 #[inline(always)]
 unsafe fn add_unit<F: Packed, const BYTES: usize>(
-    acc: &mut Outputs,
+    acc: &mut TileSums,
     (slot, thread): (Shared<U32x4>, u32),
     part: &WarpTile,
     first: &First<BYTES>,
@@ -265,7 +265,7 @@ unsafe fn add_unit<F: Packed, const BYTES: usize>(
 pub unsafe fn product<F: Packed, const BYTES: usize>(
     a: &QuantizedArgs,
     memory: Shared<U32x4>,
-    total: &mut MaybeUninit<Outputs>,
+    total: &mut MaybeUninit<TileSums>,
 ) -> Option<Block> {
     const { assert!(F::SCALES == 1 || !F::SHIFTED, "no such format has entry points here") };
     const {
@@ -287,7 +287,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(
     let none = no_constants(a.x);
     let first = core::array::from_fn(|byte| none.map(|none| (zeros[byte] + none) as i32));
     let total = total.write(Default::default());
-    let mut acc = Outputs::default();
+    let mut acc = TileSums::default();
     let slot = (lane() % 2) as u32;
     let of_slot = |buffer: u32| memory.from(((buffer + slot) as usize) * Slot::<F, BYTES>::VECTORS);
     // The thread's unit to stage, and the block's class of units.
@@ -325,7 +325,7 @@ pub unsafe fn product<F: Packed, const BYTES: usize>(
 
 /// The sums of a class are whole: they are added to those before.
 #[inline(always)]
-pub fn add_class(total: &mut Outputs, acc: &mut Outputs) {
+pub fn add_class(total: &mut TileSums, acc: &mut TileSums) {
     static_for!(m in 0..TILES[0] => {
         static_for!(n in 0..TILES[1] => {
             for i in 0..4 {

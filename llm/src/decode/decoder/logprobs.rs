@@ -26,16 +26,20 @@ pub struct Logprobs {
 }
 
 /// What the kernel writes.
-pub(super) struct Found {
+pub(super) struct TopLogits {
     tokens: Buffer<u32>,
     values: Buffer<f32>,
     sums: Buffer<u64>,
 }
 
-impl Found {
-    fn new(stream: &Stream) -> Result<Found, Error> {
+impl TopLogits {
+    fn new(stream: &Stream) -> Result<TopLogits, Error> {
         let device = stream.device();
-        Ok(Found { tokens: device.alloc(MOST as usize)?, values: device.alloc(MOST as usize)?, sums: device.alloc(1)? })
+        Ok(TopLogits {
+            tokens: device.alloc(MOST as usize)?,
+            values: device.alloc(MOST as usize)?,
+            sums: device.alloc(1)?,
+        })
     }
 }
 
@@ -53,19 +57,19 @@ impl Decoder {
         }
         let mut found = match self.found.take() {
             Some(found) => found,
-            None => Found::new(&self.lead.stream)?,
+            None => TopLogits::new(&self.lead.stream)?,
         };
         let result = self.top(place, count, &mut found, asked);
         self.found = Some(found);
         result
     }
 
-    fn top(&self, place: usize, count: usize, to: &mut Found, asked: &[u32]) -> Result<Logprobs, DecodeError> {
+    fn top(&self, place: usize, count: usize, to: &mut TopLogits, asked: &[u32]) -> Result<Logprobs, DecodeError> {
         let stream = &self.lead.stream;
         let told = self.told_logits(place)?;
         let logits = told.as_deref().unwrap_or_else(|| self.lead.buffers.logits_of(place));
         let n = logits.len() as u32;
-        let Found { tokens, values, sums } = to;
+        let TopLogits { tokens, values, sums } = to;
         (&mut &*stream).launch(Top { logits, tokens, values, sums, n, stride: n, count: count as u32 })?;
         let (tokens, values) = (stream.read(&tokens[..count])?, stream.read(&values[..count])?);
         let sum = stream.read(sums)?.first().copied().unwrap_or(0);

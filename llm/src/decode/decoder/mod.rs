@@ -86,7 +86,7 @@ pub struct Decoder {
     /// Columns of the last step before those that got logits.
     before: usize,
     /// Where the most likely tokens go, once somebody has asked for them.
-    found: Option<logprobs::Found>,
+    found: Option<logprobs::TopLogits>,
     stats: Stats,
 }
 

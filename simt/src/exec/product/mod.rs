@@ -267,12 +267,12 @@ pub unsafe fn integers<const FAST: bool>(cx: &Cx, op: &Op, shape: Shape) {
 }
 
 /// Rows of single bits: of at most four tiles, each of at most 256 elements.
-type Words = [[u64; 4]; 32];
+type BitRows = [[u64; 4]; 32];
 
 /// Of single bits.
 struct Bits {
-    a: Words,
-    b: Words,
+    a: BitRows,
+    b: BitRows,
     shape: Shape,
     tile: usize,
 }
@@ -281,7 +281,7 @@ impl Bits {
     /// # Safety
     /// As for [`write`]; the list has a factor of `rows` rows of `k` elements from `first` on.
     #[inline(always)]
-    unsafe fn words(cx: &Cx, op: &Op, first: usize, rows: usize, k: usize) -> Words {
+    unsafe fn words(cx: &Cx, op: &Op, first: usize, rows: usize, k: usize) -> BitRows {
         let mut words = [[0; 4]; 32];
         for (row, words) in words.iter_mut().take(rows).enumerate() {
             for (step, words) in words.chunks_exact_mut(2).take(k / 128).enumerate() {

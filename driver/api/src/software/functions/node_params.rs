@@ -17,7 +17,7 @@ use crate::software::tables::{
 use crate::types::*;
 
 /// `CUDA_EVENT_RECORD_NODE_PARAMS` and its kin: one handle first.
-type Handle = u64;
+type RawHandle = u64;
 
 /// Reads the parameters of a kind.
 fn payload<T: Copy>(p: &GraphNodeParams) -> T {
@@ -55,10 +55,10 @@ fn op(state: &mut State, software: &Software, p: &mut GraphNodeParams) -> Res<Op
             nodes::not_empty(fill::of_params(state, software, context, &m.v1)?)
         }
         3 => nodes::host_op(&payload(p)),
-        4 => nodes::child_op(state, CUgraph::from_id(payload::<Handle>(p)), None),
+        4 => nodes::child_op(state, CUgraph::from_id(payload::<RawHandle>(p)), None),
         5 => Ok(Op::Empty),
-        6 => nodes::event_op(state, CUevent::from_id(payload::<Handle>(p)), Op::EventWait),
-        7 => nodes::event_op(state, CUevent::from_id(payload::<Handle>(p)), Op::EventRecord),
+        6 => nodes::event_op(state, CUevent::from_id(payload::<RawHandle>(p)), Op::EventWait),
+        7 => nodes::event_op(state, CUevent::from_id(payload::<RawHandle>(p)), Op::EventRecord),
         10 => {
             let mut alloc: AllocParams = payload(p);
             let op = graph_memory::alloc_op(software, &mut alloc)?;
@@ -103,11 +103,11 @@ pub(crate) fn add_v2(
     let mut p = read(place)?;
     with(|state, software| {
         graphs::find(state, to)?;
-        if p.kind == 4 && payload::<Handle>(&p) == to.id() {
+        if p.kind == 4 && payload::<RawHandle>(&p) == to.id() {
             return Err(Code::INVALID_VALUE);
         }
         let op = match p.kind {
-            4 => nodes::child_op(state, CUgraph::from_id(payload::<Handle>(&p)), Some(to))?,
+            4 => nodes::child_op(state, CUgraph::from_id(payload::<RawHandle>(&p)), Some(to))?,
             _ => op(state, software, &mut p)?,
         };
         let allocates = matches!(op, Op::Alloc(_));

@@ -1,6 +1,6 @@
 //! What a chunk's tokens bring, loaded while the one before is computed.
 
-use super::{BlockInputs, Chunk, ChunkMemory, KEYS, PAIRS, Raw, TOKENS, WARPS, lane, thread_index, warp_index};
+use super::{BlockInputs, Chunk, ChunkMemory, KEYS, PAIRS, RawTokens, TOKENS, WARPS, lane, thread_index, warp_index};
 use crate::delta::rule::softplus;
 use warpsmith_device::{
     prelude::*,
@@ -10,7 +10,7 @@ use warpsmith_device::{
 
 /// What a thread has loaded of a chunk.
 pub struct Ahead {
-    pub raw: Raw,
+    pub raw: RawTokens,
     /// Four elements of the values of a token.
     pub value: [f32; 4],
     /// Of a token of the lane's number.

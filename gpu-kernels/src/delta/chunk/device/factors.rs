@@ -1,6 +1,6 @@
 //! Factors of tensor cores, and the products of a warp's keys.
 
-use super::{Chunk, ChunkMemory, LARGER, Left, PARTS, PRODUCTS, Raw, State, TOKENS, WARPS, lane, warp_index};
+use super::{Chunk, ChunkMemory, LARGER, Left, PARTS, PRODUCTS, RawTokens, State, TOKENS, WARPS, lane, warp_index};
 use crate::delta::Net;
 use warpsmith_device::{
     convert::{pack_f16x2, unpack_f16x2},
@@ -72,7 +72,7 @@ fn left(raw: &[[[f32; 2]; 4]; 2], by: [f32; 2]) -> Left {
 
 /// The chunk's keys and queries as factors, of length [`LARGER`]; of a token that there is not they are 0.
 #[device]
-pub unsafe fn lefts(raw: &Raw, chunk: Chunk, net: &Net, memory: &ChunkMemory) -> [Left; 2] {
+pub unsafe fn lefts(raw: &RawTokens, chunk: Chunk, net: &Net, memory: &ChunkMemory) -> [Left; 2] {
     let g = lane() / 4;
     let of = |m: usize| unsafe {
         let by = [0, 1].map(|h| {
