@@ -40,6 +40,8 @@ const LAUNCHERS: [[&str; 3]; 3] = [
 
 /// Sent first, so that a stranger is told apart.
 const GREETING: [u8; 8] = *b"wsmith02";
+/// How long a port of the rendezvous may be somebody else's.
+const HELD: Duration = Duration::from_secs(3);
 /// Bytes that a rank brings, or is told, at most.
 const MOST: u32 = 1 << 20;
 
@@ -172,16 +174,29 @@ impl World {
         Ok((told?, guests.into_iter().map(|guest| guest.stream).collect()))
     }
 
+    /// Listens where the others come to. Who has the port gets this long to give it back: a group before this one, or a connection that
+    /// the system gave its number.
+    fn listen(&self, patience: Duration) -> Result<TcpListener, Error> {
+        let port = self.address.rsplit_once(':').map_or("", |(_, port)| port);
+        let start = Instant::now();
+        loop {
+            // The name may be another one than this machine calls itself.
+            match TcpListener::bind(&self.address).or_else(|_| TcpListener::bind(format!("0.0.0.0:{port}"))) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && start.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                bound => return bound.map_err(|error| self.failed(error)),
+            }
+        }
+    }
+
     /// Waits until all others have come.
     fn gather(&self, purpose: Purpose, timeout: Duration, guests: &mut Vec<Guest>) -> Result<(), Error> {
         if self.ranks == 1 {
             return Ok(());
         }
         let start = Instant::now();
-        let port = self.address.rsplit_once(':').map_or("", |(_, port)| port);
-        // The name may be another one than this machine calls itself.
-        let listener = TcpListener::bind(&self.address).or_else(|_| TcpListener::bind(format!("0.0.0.0:{port}")));
-        let listener = listener.map_err(|error| self.failed(error))?;
+        let listener = self.listen(timeout.min(HELD))?;
         listener.set_nonblocking(true).map_err(|error| self.failed(error))?;
         while guests.len() + 1 < self.ranks as usize {
             match listener.accept() {
@@ -356,4 +371,26 @@ fn welcome(mut stream: TcpStream) -> std::io::Result<Guest> {
     let (rank, ranks, purpose) = (number(&mut stream)?, number(&mut stream)?, number(&mut stream)?);
     let brought = Brought { from: stream.peer_addr()?.ip(), bytes: bytes(&mut stream)? };
     Ok(Guest { stream, rank, ranks, purpose, brought })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_somebody_has_for_a_moment_is_waited_for() {
+        let address = World::free_address().unwrap();
+        let world = World { rank: 0, ranks: 2, local_rank: 0, address: address.clone() };
+        let holder = TcpListener::bind(&address).unwrap();
+        let (start, patience) = (Instant::now(), Duration::from_millis(50));
+        let error = world.listen(patience).unwrap_err().to_string();
+        assert!(start.elapsed() >= patience && error.contains(&address) && error.contains("in use"), "{error}");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| world.listen(Duration::from_secs(60)));
+            std::thread::sleep(patience);
+            assert!(!waits.is_finished());
+            drop(holder);
+            assert_eq!(waits.join().unwrap().unwrap().local_addr().unwrap().to_string(), address);
+        });
+    }
 }

@@ -17,16 +17,37 @@
 /// this is for such bodies. `break` and `continue` mean a loop around it.
 #[macro_export]
 macro_rules! static_for {
+    // Loops in loops would otherwise be written out 64 times, and more, to be thrown away.
+    ($i:ident in 0..1 => $body:block) => { $crate::static_for!(@ $i, $body, 0) };
+    ($i:ident in 0..2 => $body:block) => { $crate::static_for!(@ $i, $body, 0 1) };
+    ($i:ident in 0..3 => $body:block) => { $crate::static_for!(@ $i, $body, 0 1 2) };
+    ($i:ident in 0..4 => $body:block) => { $crate::static_for!(@ $i, $body, 0 1 2 3) };
+    ($i:ident in 0..5 => $body:block) => { $crate::static_for!(@ $i, $body, 0 1 2 3 4) };
+    ($i:ident in 0..6 => $body:block) => { $crate::static_for!(@ $i, $body, 0 1 2 3 4 5) };
+    ($i:ident in 0..7 => $body:block) => { $crate::static_for!(@ $i, $body, 0 1 2 3 4 5 6) };
+    ($i:ident in 0..8 => $body:block) => { $crate::static_for!(@ $i, $body, 0 1 2 3 4 5 6 7) };
     ($i:ident in 0..$n:expr => $body:block) => {{
-        const { assert!($n <= 8, "at most eight turns are written out") };
-        $crate::static_for!(@ $i $n, $body, 0 1 2 3 4 5 6 7);
+        // One constant a loop: an incremental compilation looks at all types of a function again for each.
+        let turns: usize = const {
+            assert!($n <= 8, "at most eight turns are written out");
+            $n
+        };
+        $crate::static_for!(@ $i turns, $body, 0 1 2 3 4 5 6 7);
     }};
-    (@ $i:ident $n:expr, $body:block, $($turn:literal)*) => {
+    (@ $i:ident, $body:block, $($turn:literal)*) => {{
+        $(
+            {
+                let $i: usize = $turn;
+                $body
+            }
+        )*
+    }};
+    (@ $i:ident $n:ident, $body:block, $($turn:literal)*) => {
         // A turn that is not there indexes behind arrays, and nobody reads what the last one writes: rustc sees both.
         $(
             #[allow(unconditional_panic, arithmetic_overflow, unused_assignments)]
             {
-                if $turn < const { $n } {
+                if $turn < $n {
                     let $i: usize = $turn;
                     $body
                 }

@@ -4,7 +4,7 @@ use crate::{
     function::Function,
     instances::{self, Instance},
     json,
-    options::Options,
+    options::{Options, literal},
     side::Side,
     signature::{self, Argument, Buffer, Kind, type_text},
 };
@@ -206,10 +206,18 @@ impl Parts {
             format!("{{{name}}}")
         };
         let mut arguments = Vec::new();
-        for (i, a) in self.arguments.iter().enumerate() {
+        // Arguments have few types among them, and each operand is a constant that the compiler evaluates and keeps.
+        let mut types: Vec<(String, String, String)> = Vec::new();
+        for a in &self.arguments {
             let element = a.element();
-            let size = operand(format!("s{i}"), quote!(::core::mem::size_of::<#element>()));
-            let align = operand(format!("a{i}"), quote!(::core::mem::align_of::<#element>()));
+            let written = type_text(element);
+            if !types.iter().any(|(t, ..)| *t == written) {
+                let i = types.len();
+                let size = operand(format!("s{i}"), quote!(::core::mem::size_of::<#element>()));
+                let align = operand(format!("a{i}"), quote!(::core::mem::align_of::<#element>()));
+                types.push((written.clone(), size, align));
+            }
+            let (_, size, align) = &types[types.iter().position(|(t, ..)| *t == written).unwrap_or(0)];
             let (param_size, param_align) = match a.kind {
                 Kind::Buffer(..) => (String::from("8"), String::from("8")),
                 Kind::Scalar | Kind::Struct => (size.clone(), align.clone()),
@@ -219,12 +227,22 @@ impl Parts {
                 field("name", &a.name.unraw().to_string()),
                 field("type", &type_text(&a.ty)),
                 field("kind", a.kind_name()),
-                field("element", &type_text(element)),
+                field("element", &written),
             ));
         }
+        let mut number = |name: &str, given: Option<&Expr>, left_out: &str, value: TokenStream| match given {
+            None => left_out.to_owned(),
+            Some(e) => literal(e).map_or_else(|| operand(name.to_owned(), value), |n| n.to_string()),
+        };
         let [x, y, z] = self.block();
-        let block = [("x", x), ("y", y), ("z", z)].map(|(n, e)| operand(format!("b{n}"), e)).join(",");
-        let min_blocks = operand(String::from("mb"), self.min_blocks());
+        let dims = &self.options.block;
+        let block: Vec<String> = [("bx", x), ("by", y), ("bz", z)]
+            .into_iter()
+            .enumerate()
+            .map(|(i, (name, value))| number(name, dims.get(i), "1", value))
+            .collect();
+        let block = block.join(",");
+        let min_blocks = number("mb", self.options.min_blocks.as_ref(), "0", self.min_blocks());
         let template = format!(
             "// @kernel {{{{{},{},{},{},{},{},\"line\":{},\"block\":[{block}],\"min_blocks\":{min_blocks},\"args\":[{}]}}}}",
             field("name", &self.entry),
@@ -510,7 +528,7 @@ mod tests {
             template,
             concat!(
                 r#"// @kernel {{"name":"rms_norm","family":"norm {{1}}","variant":"v1","summary":"Says \"{{y}}\" of \\ 100 %.","#,
-                r#""library":"my-kernels","file":"src/norm {{1}}.rs","line":7,"block":[{bx},{by},{bz}],"min_blocks":{mb},"args":["#,
+                r#""library":"my-kernels","file":"src/norm {{1}}.rs","line":7,"block":[{bx},2,1],"min_blocks":4,"args":["#,
                 r#"{{"name":"x","type":"In<f32>","kind":"in","element":"f32","size":8,"align":8,"element_size":{s0},"element_align":{a0}}},"#,
                 r#"{{"name":"y","type":"Out<F32x4>","kind":"out","element":"F32x4","size":8,"align":8,"element_size":{s1},"element_align":{a1}}},"#,
                 r#"{{"name":"w","type":"Weights","kind":"struct","element":"Weights","size":{s2},"align":{a2},"element_size":{s2},"element_align":{a2}}},"#,
@@ -518,6 +536,25 @@ mod tests {
             )
         );
         assert!(text.contains("bx = const { (THREADS) as u64 }"));
+    }
+
+    #[test]
+    fn a_type_is_asked_once_and_a_number_is_not() {
+        let axpy = quote! { pub unsafe fn axpy(a: f32, x: In<f32>, y: Out<f32>, z: Out<F32x4>, n: u32, m: u32) {} };
+        let text = written(quote!(block = 256), axpy, false);
+        let (template, operands) =
+            text.split_once("global_asm ! (").and_then(|(_, t)| t.split_once("\" ,")).unwrap_or_default();
+        assert!(template.contains(r#"\"block\":[256,1,1],\"min_blocks\":0"#), "{template}");
+        let operands = operands.split(") ;").next().unwrap_or_default();
+        assert_eq!(operands.matches("const {").count(), 2 * 3, "{operands}");
+        for (argument, element) in [("a", 0), ("x", 0), ("y", 0), ("z", 1), ("n", 2), ("m", 2)] {
+            let of = template.split(&format!(r#"\"name\":\"{argument}\","#)).nth(1).unwrap_or_default();
+            let size = of.split("element_size").nth(1).unwrap_or_default();
+            assert!(
+                size.starts_with(&format!(r#"\":{{s{element}}},\"element_align\":{{a{element}}}"#)),
+                "{argument}: {of}"
+            );
+        }
     }
 
     #[test]

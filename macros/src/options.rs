@@ -59,7 +59,7 @@ impl Parse for Pair {
 }
 
 /// The value of an integer literal, if it is one.
-fn literal(value: &Expr) -> Option<u64> {
+pub fn literal(value: &Expr) -> Option<u64> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Int(n), .. }) => n.base10_parse().ok(),
         Expr::Paren(p) => literal(&p.expr),
