@@ -73,4 +73,22 @@ mod tests {
         assert_eq!(turns::<5>(), [0, 1, 2, 3, 4]);
         assert_eq!(turns::<8>(), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
+
+    #[test]
+    fn literals_have_as_many_turns_as_they_say() {
+        let mut seen = vec![Vec::new(); 10];
+        static_for!(i in 0..0 => { seen[0].push(i); });
+        static_for!(i in 0..1 => { seen[1].push(i); });
+        static_for!(i in 0..2 => { seen[2].push(i); });
+        static_for!(i in 0..3 => { seen[3].push(i); });
+        static_for!(i in 0..4 => { seen[4].push(i); });
+        static_for!(i in 0..5 => { seen[5].push(i); });
+        static_for!(i in 0..6 => { seen[6].push(i); });
+        static_for!(i in 0..7 => { seen[7].push(i); });
+        static_for!(i in 0..8 => { seen[8].push(i); });
+        static_for!(i in 0..2 => { static_for!(j in 0..3 => { seen[9].push(3 * i + j); }); });
+        for (turns, seen) in seen.into_iter().enumerate() {
+            assert_eq!(seen, (0..if turns == 9 { 6 } else { turns }).collect::<Vec<_>>());
+        }
+    }
 }
