@@ -49,8 +49,7 @@ struct Sources {
 
 impl Sources {
     fn read(root: &Path) -> Sources {
-        let mut files = BTreeMap::new();
-        collect(root, root, &mut files);
+        let files = modules(root);
         let imports =
             files.iter().map(|(m, path)| (m.clone(), parse(&fs::read_to_string(root.join(path)).unwrap()))).collect();
         Sources { files, imports }
@@ -101,22 +100,20 @@ impl Sources {
     }
 }
 
-fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<Module, PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(root, &path, files);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            let relative = path.strip_prefix(root).unwrap();
-            let mut module: Module =
-                relative.with_extension("").iter().map(|part| part.to_str().unwrap().to_owned()).collect();
-            let root = module.pop_if(|last| matches!(last.as_str(), "mod" | "lib" | "main"));
-            // A library beside a program of the same sources is a façade for others.
-            if root.as_deref() != Some("lib") || !folder.join("main.rs").exists() {
-                files.insert(module, relative.to_owned());
-            }
+/// The files of a crate, by their modules.
+fn modules(root: &Path) -> BTreeMap<Module, PathBuf> {
+    let mut found = BTreeMap::new();
+    for path in sources::files(root) {
+        let relative = path.strip_prefix(root).unwrap();
+        let mut module: Module =
+            relative.with_extension("").iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        let root = module.pop_if(|last| matches!(last.as_str(), "mod" | "lib" | "main"));
+        // A library beside a program of the same sources is a façade for others.
+        if root.as_deref() != Some("lib") || !path.with_file_name("main.rs").exists() {
+            found.insert(module, relative.to_owned());
         }
     }
+    found
 }
 
 /// What the code of a file names, but for its tests.

@@ -32,28 +32,22 @@ macro_rules! static_for {
             assert!($n <= 8, "at most eight turns are written out");
             $n
         };
-        $crate::static_for!(@ $i turns, $body, 0 1 2 3 4 5 6 7);
+        // A turn that is not there indexes behind arrays: rustc sees that.
+        #[allow(unconditional_panic, arithmetic_overflow)]
+        {
+            $crate::static_for!(@ $i, { if $i < turns $body }, 0 1 2 3 4 5 6 7);
+        }
     }};
     (@ $i:ident, $body:block, $($turn:literal)*) => {{
         $(
+            // Nobody reads what the last turn writes for a next one.
+            #[allow(unused_assignments)]
             {
                 let $i: usize = $turn;
                 $body
             }
         )*
     }};
-    (@ $i:ident $n:ident, $body:block, $($turn:literal)*) => {
-        // A turn that is not there indexes behind arrays, and nobody reads what the last one writes: rustc sees both.
-        $(
-            #[allow(unconditional_panic, arithmetic_overflow, unused_assignments)]
-            {
-                if $turn < $n {
-                    let $i: usize = $turn;
-                    $body
-                }
-            }
-        )*
-    };
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What all entry points ask for, of their arguments and of each layer's weights.
 
 use super::{
-    HEAD_DIMS, Instance, LayerParts, LayerWeights, MATRICES, Matrix, Numbered, PARTS, Sizes, StoredMatrix,
+    HEAD_DIMS, Instance, LayerParts, LayerWeights, LayoutNumber, MATRICES, Matrix, PARTS, Sizes, StoredMatrix,
     arguments::Seen,
 };
 use crate::attention::step::partials_len;
@@ -101,7 +101,7 @@ fn matrix(
     Ok(StoredMatrix {
         records: m.records.address(),
         bias: m.bias.map_or_else(Default::default, DeviceSlice::address),
-        layout: Numbered::from(format.layout()) as u32,
+        layout: LayoutNumber::from(format.layout()) as u32,
         block_units: format.block_units(),
         rows,
         vectors: m.vectors(),

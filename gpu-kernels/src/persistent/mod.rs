@@ -84,7 +84,7 @@ struct StoredMatrix {
     records: DeviceAddress,
     /// A bias of each row, or null.
     bias: DeviceAddress,
-    /// The [number](Numbered) of its layout.
+    /// The [number](LayoutNumber) of its layout.
     layout: u32,
     /// What products take as `block_units`.
     block_units: u32,
@@ -111,12 +111,12 @@ macro_rules! numbers {
         #[derive(Clone, Copy)]
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[repr(u32)]
-        enum Numbered { $($F),* }
+        enum LayoutNumber { $($F),* }
 
         #[cfg(not(target_arch = "nvptx64"))]
-        impl From<Layout> for Numbered {
-            fn from(layout: Layout) -> Numbered {
-                match layout { $(Layout::$F => Numbered::$F),* }
+        impl From<Layout> for LayoutNumber {
+            fn from(layout: Layout) -> LayoutNumber {
+                match layout { $(Layout::$F => LayoutNumber::$F),* }
             }
         }
     };

@@ -1,7 +1,7 @@
 //! The phases that are products: of weights in the layouts that the activations have products with, whichever a matrix has.
 
 use super::{
-    Numbered,
+    LayoutNumber,
     arguments::Arguments,
     at::{At, Taken},
     frame::{PhaseProduct, UNITS},
@@ -79,7 +79,7 @@ unsafe fn products(
 ) -> [[f32; 1]; ROWS] {
     macro_rules! of {
         (() $($F:ident $part:tt $formats:tt)*) => { $(
-            if again(layout) == Numbered::$F as u32 {
+            if again(layout) == LayoutNumber::$F as u32 {
                 // Known anew, or what follows from it for each layout is worked out before it is asked which one it is.
                 let (cols, block_units) = (again(args.cols as u32) as usize, again(args.block_units));
                 let (args, record) =
@@ -150,7 +150,7 @@ macro_rules! lanes_of {
     (I8 I8 $F:ident $bytes:literal $given:tt) => { lanes_of! { $F $bytes $given } };
     (I16 I16 $F:ident $bytes:literal $given:tt) => { lanes_of! { $F $bytes $given } };
     ($F:ident $bytes:literal ($layout:ident $given:ident)) => {
-        if again($layout) == Numbered::$F as u32 {
+        if again($layout) == LayoutNumber::$F as u32 {
             let (acc, zero, _) = int8::frame::lanes::<format::$F, $bytes>($given);
             return (acc, zero);
         }
