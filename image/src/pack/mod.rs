@@ -1,7 +1,7 @@
 //! The pack: a library's texts for all architectures, and machine code made of them, in one file that a program embeds.
 //!
 //! ```text
-//! "WSPACK\0\x04"                       magic and version
+//! "WSPACK\0\x05"                       magic and version
 //! u32 bytes, u32 raw bytes, u32 crc   of the index, little-endian
 //! index                               JSON, in a zstd frame
 //! frames                              zstd, one behind the other
@@ -15,9 +15,15 @@
 //! reported.
 //!
 //! ```text
-//! places, then of each its bytes and the directive
+//! items, then of each what it is and
+//!   0, a place:  file, line, column, its call
+//!   1, a call:   that of the function that it stands in, and the number of its site
+//!   2, another:  bytes, and the directive as it stands
 //! for each piece: directives, of each the lines since the one before, then of each its place
 //! ```
+//!
+//! Calls are counted back from the last one, those of none are counted to the first one's; places from the one before, to both sides by turns: 0,
+//! -1, 1, -2. The sites of calls, such as `src/lib.rs:42:21`, are a line each of a frame of their own.
 //!
 //! Numbers are LEB128. The CRC-32 of a frame is that of its content. While someone iterates, a frame says too what it was made of, and
 //! the next build takes it over where that is wanted again ([`Effort::Fast`]).
@@ -30,6 +36,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 mod frames;
+mod lines;
 mod numbers;
 mod read;
 mod write;
@@ -37,7 +44,7 @@ mod write;
 pub use read::Pack;
 pub use write::{Effort, Machine, Text, module_text, write};
 
-const MAGIC: [u8; 8] = *b"WSPACK\0\x04";
+const MAGIC: [u8; 8] = *b"WSPACK\0\x05";
 
 /// What the file holds, but for the frames themselves.
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,6 +55,8 @@ struct Index {
     texts: Vec<Part>,
     /// Where its line directives are.
     lines: Vec<Part>,
+    /// The frame with the sites of calls.
+    call_sites: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cubins: Vec<Cubins>,
 }

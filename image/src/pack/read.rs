@@ -1,6 +1,7 @@
 //! Reading: texts are unpacked when they are asked for.
 
-use super::{Cubins, Image, Index, MAGIC, PackError, Part, Place, numbers, read_number};
+use super::lines::Lines;
+use super::{Cubins, Image, Index, MAGIC, PackError, Part, Place, numbers};
 use ruzstd::decoding::FrameDecoder;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,13 +19,8 @@ pub struct Pack {
     data: &'static [u8],
     /// The group that all modules have in common, unpacked.
     common: OnceLock<String>,
-}
-
-/// Line directives of a group.
-pub(super) struct Lines {
-    places: Vec<String>,
-    /// By piece: how many of its lines stand before each, and which place it is.
-    pieces: Vec<Vec<(usize, usize)>>,
+    /// Where calls stand, a line each.
+    call_sites: OnceLock<String>,
 }
 
 /// The index of a pack, and what stands behind it.
@@ -54,7 +50,7 @@ impl Pack {
     /// If it is no pack, or not as it was written.
     pub fn read(pack: &'static [u8]) -> Result<Pack, PackError> {
         let (index, data) = unpacked_index(pack)?;
-        Ok(Pack { index, data, common: OnceLock::new() })
+        Ok(Pack { index, data, common: OnceLock::new(), call_sites: OnceLock::new() })
     }
 
     /// By rising architecture.
@@ -155,11 +151,25 @@ impl Pack {
         Ok(frame.get(part.at..part.at.saturating_add(part.bytes)))
     }
 
+    /// Where calls stand that functions were inlined through.
+    fn call_sites(&self) -> Result<Vec<&str>, PackError> {
+        let names = match self.call_sites.get() {
+            Some(names) => names,
+            None => {
+                let names = String::from_utf8(self.frame(self.index.call_sites)?);
+                let names = names.map_err(|_| damaged("its places of calls are no text"))?;
+                self.call_sites.get_or_init(|| names)
+            }
+        };
+        Ok(names.split('\n').collect())
+    }
+
     /// The line directives of a group.
     fn lines(&self, of: usize, unpacked: &mut HashMap<usize, Vec<u8>>) -> Result<Lines, PackError> {
         let part = self.index.lines.get(of).ok_or_else(|| damaged("its lines are not there"))?;
+        let names = self.call_sites()?;
         let bytes = self.part(part, unpacked)?;
-        bytes.and_then(Lines::read).ok_or_else(|| damaged("its lines cannot be read"))
+        bytes.and_then(|bytes| Lines::read(bytes, &names)).ok_or_else(|| damaged("its lines cannot be read"))
     }
 }
 
@@ -179,53 +189,4 @@ fn unpack(frame: &[u8], raw: usize, crc: u32) -> Result<Vec<u8>, String> {
         return Err("does not have the content that was written".to_owned());
     }
     Ok(content)
-}
-
-impl Lines {
-    pub(super) fn read(bytes: &[u8]) -> Option<Lines> {
-        let mut rest = bytes;
-        let mut places = Vec::new();
-        for _ in 0..read_number(&mut rest)? {
-            let bytes = read_number(&mut rest)?;
-            let (place, behind) = rest.split_at_checked(bytes)?;
-            places.push(std::str::from_utf8(place).ok()?.to_owned());
-            rest = behind;
-        }
-        let mut pieces = Vec::new();
-        while !rest.is_empty() {
-            let count = read_number(&mut rest)?;
-            // Each takes two bytes at least.
-            if count > rest.len() {
-                return None;
-            }
-            let mut line = 0usize;
-            let mut directives = Vec::with_capacity(count);
-            for _ in 0..count {
-                line = line.checked_add(read_number(&mut rest)?)?;
-                directives.push((line, 0));
-            }
-            for (_, place) in &mut directives {
-                *place = read_number(&mut rest)?;
-            }
-            pieces.push(directives);
-        }
-        Some(Lines { places, pieces })
-    }
-
-    /// Appends the text of a piece with its directives between its lines.
-    pub(super) fn merge(&self, out: &mut String, text: &str, nth: usize) -> Option<()> {
-        let mut directives = self.pieces.get(nth)?.iter().peekable();
-        let mut before = |number: usize, out: &mut String| -> Option<()> {
-            while let Some((_, place)) = directives.next_if(|(line, _)| *line <= number) {
-                out.push_str(self.places.get(*place)?);
-                out.push('\n');
-            }
-            Some(())
-        };
-        for (number, line) in text.split_inclusive('\n').enumerate() {
-            before(number, out)?;
-            out.push_str(line);
-        }
-        before(usize::MAX, out)
-    }
 }

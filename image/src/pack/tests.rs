@@ -180,8 +180,8 @@ fn a_pack_holds_what_its_index_says() {
     assert_eq!(crc32fast::hash(&json) as usize, word(16));
     let index: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(index["images"][1]["modules"], serde_json::json!([["k1"], ["k2"]]));
-    // What is common, and each of two kernels; then the lines of all.
-    assert_eq!(index["frames"].as_array().unwrap().len(), 4);
+    // What is common, and each of two kernels; then the lines of all, and sites of calls.
+    assert_eq!(index["frames"].as_array().unwrap().len(), 5);
     let frame = |nth: usize| {
         let number = |key: &str| index["frames"][nth][key].as_u64().unwrap() as usize;
         let at = 20 + word(8) + number("at");
@@ -192,9 +192,9 @@ fn a_pack_holds_what_its_index_says() {
     assert_eq!(String::from_utf8(frame(0)).unwrap(), ".version 7.4\n.target sm_75\n.version 7.4\n.target sm_80\n");
     let bare = body(2).replace("\t.loc\t1 2 1\n", "").replace("\t.loc\t1 2 2\n", "");
     assert_eq!(String::from_utf8(frame(2)).unwrap(), bare.repeat(2));
-    // Two places, and in each of the two pieces two directives, behind three lines and one more.
-    let records = [2, 3, 1, 0, 1].repeat(2);
-    let lines = [&[2, 11][..], b"\t.loc\t1 2 1", &[11], b"\t.loc\t1 2 2", &records].concat();
+    // Two places, and in each of the two pieces two directives, behind three lines and one more, of the first place and the next.
+    let records = [2, 3, 1, 0, 2].repeat(2);
+    let lines = [&[2, 0, 1, 2, 1, 0, 0, 1, 2, 2, 0][..], &records].concat();
     let number = |key: &str| index["lines"][2][key].as_u64().unwrap() as usize;
     assert_eq!((number("frame"), number("bytes")), (3, lines.len()));
     assert_eq!(frame(3)[number("at")..], lines);
@@ -206,8 +206,8 @@ fn lines_are_in_as_many_frames_as_they_need() {
     let directives = [1, 2].map(|n| format!("\t.loc\t1 {n} 1 {}", "x".repeat(5 << 20)));
     let long = |sm| Text { places: directives.to_vec(), directives: vec![(5, 0), (10, 1)], ..text(sm) };
     let pack = Pack::read(write(&[long(75), long(80)], &[], Effort::Small, &[]).unwrap().leak()).unwrap();
-    // What is common, and both kernels.
-    assert_eq!(pack.frames(), 2 + 2);
+    // What is common, and both kernels; and no sites of calls.
+    assert_eq!(pack.frames(), 2 + 2 + 1);
     let image = &pack.images()[1];
     for (module, directive) in directives.iter().enumerate() {
         let text = pack.text(image, Some(module), true).unwrap();
@@ -229,12 +229,27 @@ fn numbers_have_as_many_bytes_as_they_need() {
 
 #[test]
 fn lines_that_do_not_add_up_are_refused() {
-    let read = |bytes: &[u8]| super::read::Lines::read(bytes).is_some();
-    assert!(read(&[0]) && read(&[1, 1, b'x', 1, 0, 0]));
-    for bad in [&[][..], &[1], &[1, 2, b'x'], &[1, 1, 0xFF], &[0, 9], &[0, 1, 0], &[0x80; 12]] {
-        assert!(!read(bad), "{bad:?}");
+    let read = |bytes: &[u8]| super::lines::Lines::read(bytes, &["a", "b"]);
+    assert!(read(&[0]).is_some() && read(&[1, 2, 1, b'x', 1, 0, 0]).is_some());
+    for bad in [
+        &[][..],
+        &[1],
+        &[1, 2, 2, b'x'],
+        &[1, 2, 1, 0xFF],
+        &[1, 3],
+        // A call of no site, and calls behind the first.
+        &[1, 1, 0, 2],
+        &[1, 1, 1, 0],
+        &[1, 0, 1, 1, 1, 1],
+        &[0, 9],
+        &[0, 1, 0],
+        // Before the first place.
+        &[0, 1, 0, 1],
+        &[0x80; 12],
+    ] {
+        assert!(read(bad).is_none(), "{bad:?}");
     }
-    let lines = super::read::Lines::read(&[1, 1, b'x', 1, 1, 0, 1, 0, 9]).unwrap();
+    let lines = read(&[1, 2, 1, b'x', 1, 1, 0, 1, 0, 18]).unwrap();
     let merged = |nth| {
         let mut out = String::new();
         lines.merge(&mut out, "a\nb\n", nth).map(|()| out)

@@ -1,7 +1,8 @@
 //! Writing.
 
 use super::frames::{Frames, compress};
-use super::{Cubins, Image, Index, MAGIC, PackError, Piece, Place, refuse, write_number};
+use super::lines::{Directives, Places};
+use super::{Cubins, Image, Index, MAGIC, PackError, Piece, Place, refuse};
 use crate::map_in_threads;
 use std::collections::HashMap;
 
@@ -12,15 +13,6 @@ struct Group<'a> {
     name: &'a str,
     text: String,
     pieces: Vec<Directives<'a>>,
-}
-
-/// The line directives of a piece.
-struct Directives<'a> {
-    own: &'a [(usize, usize)],
-    /// The line of the text that the piece begins with.
-    first_line: usize,
-    /// What the places of the text are among those of all texts.
-    numbers: &'a [usize],
 }
 
 /// The text of an architecture, taken apart.
@@ -65,11 +57,13 @@ pub enum Effort {
 /// # Errors
 ///
 /// If the compressor fails, a directive is of no place, or the index is larger than the format can say.
-pub fn write(texts: &[Text], machine: &[Machine], effort: Effort, earlier: &[u8]) -> Result<Vec<u8>, PackError> {
+pub fn write<'t>(texts: &'t [Text], machine: &[Machine], effort: Effort, earlier: &[u8]) -> Result<Vec<u8>, PackError> {
     let mut groups: Vec<Group<'_>> = vec![Group::default()];
     let mut group_of: HashMap<&[String], usize> = HashMap::new();
     let mut images = Vec::new();
-    let (places, numbers) = all_places(texts);
+    let mut places = Places::default();
+    let mut numbers_of = |text: &'t Text| text.places.iter().map(|place| places.number(place)).collect::<Vec<_>>();
+    let numbers: Vec<Vec<usize>> = texts.iter().map(&mut numbers_of).collect();
     for (cut, numbers) in texts.iter().zip(&numbers) {
         let mut pieces = Vec::new();
         for piece in &cut.pieces {
@@ -97,8 +91,10 @@ pub fn write(texts: &[Text], machine: &[Machine], effort: Effort, earlier: &[u8]
     let mut frames = Frames::new(effort, earlier);
     let texts_of_groups: Vec<_> = groups.iter().map(|group| (group.name, group.text.as_str())).collect();
     let places_of_texts = frames.push_texts(&texts_of_groups)?;
-    let lines = frames
-        .push_parts(map_in_threads(&groups, |group| group.lines(&places)).into_iter().collect::<Result<_, _>>()?)?;
+    let lines = frames.push_parts(
+        map_in_threads(&groups, |group| places.write(&group.pieces)).into_iter().collect::<Result<_, _>>()?,
+    )?;
+    let call_sites = frames.push_all(&[places.names.join("\n").as_bytes()])?;
     let mut cubins = Vec::new();
     for Machine { target, sm, cubins: code } in machine {
         let of = texts.iter().find(|text| text.sm == *sm);
@@ -108,26 +104,13 @@ pub fn write(texts: &[Text], machine: &[Machine], effort: Effort, earlier: &[u8]
         let first = frames.push_all(&code.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
         cubins.push(Cubins { target: target.clone(), sm: *sm, frames: (first..first + code.len()).collect() });
     }
-    file(&Index { images, frames: frames.list, texts: places_of_texts, lines, cubins }, &frames.data, effort)
+    let index = Index { images, frames: frames.list, texts: places_of_texts, lines, call_sites, cubins };
+    file(&index, &frames.data, effort)
 }
 
 fn sole_owner(piece: &Piece) -> Option<usize> {
     let modules = piece.modules.as_ref()?;
     modules.first().copied().filter(|_| modules.len() == 1)
-}
-
-/// The places of all texts, each once, and for each text which of them its own are.
-fn all_places(texts: &[Text]) -> (Vec<&str>, Vec<Vec<usize>>) {
-    let mut known: HashMap<&str, usize> = HashMap::new();
-    let mut all = Vec::new();
-    let mut number = |place| {
-        *known.entry(place).or_insert_with(|| {
-            all.push(place);
-            all.len() - 1
-        })
-    };
-    let numbers = texts.iter().map(|text| text.places.iter().map(|place| number(place.as_str())).collect()).collect();
-    (all, numbers)
 }
 
 /// The text of a module, of which these are the pieces of all.
@@ -168,40 +151,6 @@ impl Text {
         }
         let own = self.directives.get(from..to).unwrap_or_default();
         Directives { own, first_line: piece.lines.start, numbers }
-    }
-}
-
-impl Group<'_> {
-    /// The part of the lines, of which `all` are the places.
-    fn lines(&self, all: &[&str]) -> Result<Vec<u8>, PackError> {
-        let mut known: HashMap<usize, usize> = HashMap::new();
-        let mut places: Vec<&str> = Vec::new();
-        let mut records = Vec::new();
-        for Directives { own, first_line, numbers } in &self.pieces {
-            write_number(&mut records, own.len());
-            let mut last = *first_line;
-            for (line, _) in *own {
-                write_number(&mut records, line - last);
-                last = *line;
-            }
-            for (_, place) in *own {
-                let number = numbers.get(*place).copied().unwrap_or(usize::MAX);
-                let directive = all.get(number).ok_or_else(|| refuse(&"a directive is of no place"))?;
-                let place = *known.entry(number).or_insert_with(|| {
-                    places.push(directive);
-                    places.len() - 1
-                });
-                write_number(&mut records, place);
-            }
-        }
-        let mut out = Vec::new();
-        write_number(&mut out, places.len());
-        for place in places {
-            write_number(&mut out, place.len());
-            out.extend_from_slice(place.as_bytes());
-        }
-        out.extend(records);
-        Ok(out)
     }
 }
 
