@@ -15,7 +15,7 @@
 //! by the same instructions in the same order: weights are taken in groups of four units of 32 columns, of which lane `t` of four has
 //! unit `t` and gives four columns of it to each `mma`; eight of these are a group. A row's groups are cut in [`CLASSES`] runs of
 //! equal length (the last may have fewer), by its length alone; in a run sums begin with 0, and the sums of the runs are added up
-//! from the first on. A small block, of 32 rows and up to 32 columns, has a warp for each run, which takes weights apart in
+//! from the first on. A small block, of 32 rows and up to 32 or 64 columns, has a warp for each run, which takes weights apart in
 //! registers. A large one has 128 rows and 64 or 128 columns, whose warps go over all runs: weights are taken apart once, into shared
 //! memory, and columns are copied there, half of a group's while the other half is multiplied.
 //!
@@ -50,27 +50,29 @@ use warpsmith_device::prelude::*;
 
 /// Runs of groups whose sums are formed one beside the other.
 pub const CLASSES: u32 = 8;
-/// Columns of a small block.
+/// Columns of a small block of the entry points of few columns.
 pub const FEW_COLUMNS: u32 = 32;
-/// Columns from which on large blocks may be better.
+/// Those of one of the entry points of many.
+const SOME_COLUMNS: u32 = 64;
+/// Columns from which on those may be better.
 pub const FROM: u32 = FEW_COLUMNS + 1;
 /// Threads of a block.
 pub(crate) const THREADS: u32 = 256;
 const _: () = assert!(THREADS == 32 * CLASSES && FEW_COLUMNS >= BLOCK_ROWS);
 
-/// Vectors of shared memory of a small block: the sums of all runs.
-#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-const FEW_SUMS: usize = (CLASSES * FEW_COLUMNS) as usize * FEW_STRIDE / 4;
-/// From the sums of a column to the next, so that neighbouring columns begin in other banks.
-#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-const FEW_STRIDE: usize = BLOCK_ROWS as usize + 4;
-
 /// Vectors of a row, and of a column, of half of a group in shared memory.
 const HALF: usize = 8;
-/// Vectors of shared memory of a large block: two halves of what its rows and its columns have.
-const fn large_shared(columns: u32) -> usize {
-    2 * HALF * (super::tensor::ROWS + columns) as usize
+/// Bytes of shared memory of a large block: two halves of what its rows and its columns have.
+const fn large_shared(columns: u32) -> u32 {
+    16 * 2 * HALF as u32 * (super::tensor::ROWS + columns)
 }
+/// From the sums of a column of a small block to the next, so that neighbouring columns begin in other banks.
+const SUMS_STRIDE: usize = BLOCK_ROWS as usize + 4;
+/// Vectors of shared memory of a small block: the sums of all runs, of as many columns as one of few has.
+const SMALL_SUMS: usize = (CLASSES * FEW_COLUMNS) as usize * SUMS_STRIDE / 4;
+/// The same in bytes, by which one of more columns knows what it is.
+const SOME_SHARED: u32 = 16 * SMALL_SUMS as u32;
+const _: () = assert!(SOME_SHARED < large_shared(super::tensor::COLUMNS));
 
 /// The product of two f16 for each activation, from those of both as [`whole`] gives them.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -91,38 +93,50 @@ fn whole<F: format::halves::Halves>(sum: f32) -> f32 {
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod few;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod small;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+mod some;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod tiles;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod units;
 
-/// Large blocks for columns of a matrix of so many rows of weights, with as many columns as take an H200 the fewest turns;
-/// `None`: they are so few that small ones are better.
+/// Blocks of the entry points of many columns for a matrix of so many rows of weights: small ones while large ones would be few, and
+/// of large ones those with as many columns as take an H200 the fewest turns. `None`: so few that those of few columns are better.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
-pub fn large(rows: u32, columns: u32) -> Option<Geometry> {
-    /// With more columns than this a matrix has large blocks, however few.
-    const MOST_OF_FEW: u32 = 128;
-    /// Multiprocessors, each of which has one large block at a time.
+pub fn many(rows: u32, columns: u32) -> Option<Geometry> {
+    /// Multiprocessors, each of which has one block at a time.
     const AT_ONCE: u64 = 132;
+    /// Blocks that are enough for them.
+    const ENOUGH: u64 = 100;
     /// What a block with half of the columns costs, in hundredths: it takes apart as many weights.
     const HALF_COSTS: u64 = 58;
-    let blocks = |of_columns: u32| (rows.div_ceil(ROWS), columns.div_ceil(of_columns));
     let all = |(rows, columns): (u32, u32)| u64::from(rows) * u64::from(columns);
-    let [some, most] = [COLUMNS, 2 * COLUMNS].map(blocks);
-    if columns < FROM || columns <= MOST_OF_FEW && all(some) < 100 {
-        return None;
+    let [some, most] = [COLUMNS, 2 * COLUMNS].map(|of| (rows.div_ceil(ROWS), columns.div_ceil(of)));
+    if columns < FROM || columns <= MOST_OF_SMALL && all(some) < ENOUGH {
+        let blocks = (rows.div_ceil(BLOCK_ROWS), columns.div_ceil(SOME_COLUMNS));
+        return (columns >= FROM && all(blocks) >= ENOUGH).then(|| small_blocks(rows, columns));
     }
     let turns = |blocks| all(blocks).div_ceil(AT_ONCE);
     let half = HALF_COSTS * turns(some) < 100 * turns(most);
     let ((rows, columns), of_columns) = if half { (some, COLUMNS) } else { (most, 2 * COLUMNS) };
-    Some(super::contract::grid(rows, columns).shared(16 * large_shared(of_columns) as u64))
+    Some(super::contract::grid(rows, columns).shared(large_shared(of_columns)))
+}
+
+/// With more columns than this a matrix has large blocks, however few.
+#[cfg(not(target_arch = "nvptx64"))]
+const MOST_OF_SMALL: u32 = 128;
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn small_blocks(rows: u32, columns: u32) -> Geometry {
+    super::contract::grid(rows.div_ceil(BLOCK_ROWS), columns.div_ceil(SOME_COLUMNS)).shared(SOME_SHARED)
 }
 
 /// Those for any columns.
 #[cfg(not(target_arch = "nvptx64"))]
-fn large_always(rows: u32, columns: u32, shared: u64) -> Geometry {
-    large(rows, columns)
-        .unwrap_or_else(|| super::contract::grid(rows.div_ceil(ROWS), columns.div_ceil(COLUMNS)).shared(shared))
+fn blocks_of(rows: u32, columns: u32, _: u64) -> Geometry {
+    many(rows, columns).unwrap_or_else(|| small_blocks(rows, columns))
 }
 
 /// How far a product of these weights, in records of `cols` columns, may be from that of exact ones, for each row: the larger of what is
@@ -202,7 +216,7 @@ macro_rules! few {
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
             // Of vectors, for what is read by four.
-            let sums = shared_array!($shared: [F32x4; FEW_SUMS]).cast::<f32>();
+            let sums = shared_array!($shared: [F32x4; SMALL_SUMS]).cast::<f32>();
             few::product::<$F>(super::quantized::QuantizedArgs::of(super::arguments::QuantizedArguments { $($argument),* }), sums)
         }
 
@@ -247,8 +261,8 @@ macro_rules! large_entry {
         arguments! { quantized F16Vector gemm (
             /// A matrix times many columns in f16.
             $gemm $Gemm: F16Vector, 1, format::$F, units 0..=<format::$F as format::decode::Decode>::MOST_OPEN, len,
-            flags super::PAIRS, blocks large_always,
-            dynamic 16 * large_shared(super::tensor::COLUMNS) as u64,
+            flags super::PAIRS, blocks blocks_of,
+            dynamic u64::from(large_shared(super::tensor::COLUMNS)),
             shared::dynamic(0, shared::dynamic_bytes() / 16),
             |a, memory| tiles::product::<format::$F>(a, memory)
         ) }
@@ -270,6 +284,23 @@ mod tests {
     use crate::format::{Format, Layout, halves::Halves, record::UNIT};
     use crate::gemv::QuantFormat;
     use warpsmith_device::convert::unpack_f16x2;
+
+    #[test]
+    fn blocks_are_small_where_large_ones_would_be_few() {
+        let of = |rows, columns| many(rows, columns).map(|g| (g.grid[0], g.grid[1], g.dynamic_shared > SOME_SHARED));
+        // Those of few columns, once and twice.
+        assert_eq!([of(4096, 32), of(1024, 64), of(1504, 128)], [None; 3]);
+        assert_eq!(
+            [of(4096, 33), of(4096, 128), of(1600, 65)],
+            [Some((128, 1, false)), Some((128, 2, false)), Some((50, 2, false))]
+        );
+        assert_eq!(
+            [of(14336, 64), of(64, 129), of(151936, 33)],
+            [Some((112, 1, true)), Some((1, 3, true)), Some((1187, 1, true))]
+        );
+        let always = |rows, columns| blocks_of(rows, columns, 0);
+        assert_eq!(always(64, 8).dynamic_shared, SOME_SHARED);
+    }
 
     /// The weights of a record as they are multiplied.
     fn weights_of<F: Halves>(record: &[U32x4], cols: usize, open: u32) -> Vec<f32> {

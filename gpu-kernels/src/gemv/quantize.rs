@@ -92,7 +92,7 @@ impl QuantizedProduct {
         let from = match (self.quant_format, self.format.layout()) {
             (of, _) if of.is_half() => {
                 let columns = if of == QuantFormat::F16x2 { columns.saturating_mul(2) } else { columns };
-                return self.many().is_some() && super::half::large(rows, columns).is_some();
+                return self.many().is_some() && super::half::many(rows, columns).is_some();
             }
             (of, _) if of.is_planes() => super::tensor_planes::FROM,
             (_, Layout::IQ4_NL | Layout::IQ4_XS | Layout::MXFP4) => super::tensor::FROM_TABLES,

@@ -54,6 +54,7 @@ tests! {
     products_of_8_bits: Subject::Gemv { product: Int8 | Int8Swiglu | GemmInt8 | GemmInt8Swiglu, .. },
     products_of_16_bits: Subject::Gemv { product: Int16 | Int16Swiglu | GemmInt16 | GemmInt16Swiglu, .. },
     products_of_halves: Subject::Gemv { product: Half | HalfSwiglu | GemmHalf | GemmHalfSwiglu, .. },
+    products_of_two_halves: Subject::Gemv { product: Split | GemmSplit, .. },
     rotations: Subject::Rope | Subject::QkNormRope,
     gathers: Subject::Gather,
     caches: Subject::KvStore { .. },

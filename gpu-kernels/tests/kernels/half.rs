@@ -5,7 +5,7 @@ use crate::machine::{Gpu, Rng, assert_close, vector};
 use gpu_kernels::cases::{Inputs, Product, Tensor, multiply, set_scale};
 use gpu_kernels::format::{Format, Layout};
 use gpu_kernels::gemv::quant_format::half::{SHARE, len, place};
-use gpu_kernels::gemv::{QuantFormat, Quantize, half, magnitudes};
+use gpu_kernels::gemv::{QuantFormat, Quantize, magnitudes};
 use warpsmith_device::{U32x4, convert};
 
 /// Formats that are multiplied so.
@@ -164,19 +164,22 @@ fn scales_that_no_f16_is_keep_their_precision() {
 fn what_is_not_finite_stays_in_its_column() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(85));
     // In large blocks formats of every fourth number: what comes after weights are unpacked is the same.
-    let large = formats().filter(|f| (*f as usize).is_multiple_of(4)).map(|f| (f, 132));
+    let nth = |n: usize| move |f: &Format| *f as usize % 4 == n;
+    let large = formats().filter(nth(0)).map(|f| (f, Product::GemmHalf, [40, 132]));
+    let small = formats().filter(nth(1)).map(|f| (f, Product::GemmHalf, [1601, 70]));
     // Two for each activation are the same columns, differently named.
-    let split = [(Format::F16, 3), (Format::Q4_K, 3), (Format::F16, 70)].map(|(f, columns)| (f, columns, true));
-    let one = formats().map(|f| (f, 3)).chain(large).map(|(f, columns)| (f, columns, false));
-    for (format, columns, split) in one.chain(split) {
-        let t = Tensor::random(&mut rng, format, 40, 512);
+    let split = [
+        (Format::F16, Product::Split, [40, 3]),
+        (Format::Q4_K, Product::Split, [40, 3]),
+        (Format::F16, Product::GemmSplit, [40, 70]),
+        (Format::Q4_K, Product::GemmSplit, [1601, 35]),
+    ];
+    let one = formats().map(|f| (f, Product::Half, [40, 3])).chain(large).chain(small);
+    for (format, product, [rows, columns]) in one.chain(split) {
+        let split = split.iter().any(|(_, of, _)| *of == product);
+        let t = Tensor::random(&mut rng, format, rows, 512);
         let x = rng.floats(columns * 512);
-        let inputs = |x: Vec<f32>| Inputs { x, columns, x_stride: 512, y_stride: 40, ..Inputs::default() };
-        let product = match split {
-            true => Product::Split,
-            false if columns > 128 => Product::GemmHalf,
-            false => Product::Half,
-        };
+        let inputs = |x: Vec<f32>| Inputs { x, columns, x_stride: 512, y_stride: rows, ..Inputs::default() };
         let sound = multiply(&mut gpu, &t, product, &inputs(x.clone())).unwrap().y;
         assert!(sound.iter().all(|y| y.is_finite()));
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, if split { 6.8e7 } else { 1.1e6 }] {
@@ -186,7 +189,7 @@ fn what_is_not_finite_stays_in_its_column() {
             for (i, (got, sound)) in got.iter().zip(&sound).enumerate() {
                 let as_before = got.to_bits() == sound.to_bits();
                 assert!(
-                    if i / 40 == 1 { !got.is_finite() } else { as_before },
+                    if i / rows == 1 { !got.is_finite() } else { as_before },
                     "{format} {columns} {bad} at {i}: {got}"
                 );
             }
@@ -196,12 +199,12 @@ fn what_is_not_finite_stays_in_its_column() {
     }
 }
 
-/// A column has the same bits alone, with others in a small block, and in large blocks of 64 and of 128 columns.
+/// A column has the same bits alone, with others in small blocks of 32 columns and of 64, and in large ones of 64 and of 128.
 #[test]
 fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
     let (mut gpu, mut rng) = (Gpu::new(), Rng(87));
     for (format, [rows, cols], split) in [
-        (Format::Q4_0, [1153, 160], false),
+        (Format::Q4_0, [1633, 160], false),
         (Format::F16, [70, 1300], false),
         (Format::Q6_K, [33, 4352], false),
         (Format::Q8_0, [129, 2080], false),
@@ -209,11 +212,12 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
         (Format::NVFP4_SCALED, [65, 704], false),
         (Format::F16, [70, 1300], true),
         (Format::Q2_K, [130, 512], true),
+        (Format::Q8_0, [1601, 160], true),
     ] {
         let [few, many] = if split { [Product::Split, Product::GemmSplit] } else { [Product::Half, Product::GemmHalf] };
 
         let t = Tensor::random(&mut rng, format, rows, cols);
-        let columns = if rows > 1000 { 930 } else { 200 };
+        let columns = if rows > 1000 && !split { 930 } else { 200 };
         let inputs = Inputs {
             x: rng.floats(columns * cols),
             columns,
@@ -226,7 +230,9 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
         };
         let all = multiply(&mut gpu, &t, many, &inputs).unwrap();
         let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
-        for (first, n) in [(0, 1), (7, 1), (columns - 1, 1), (3, 2), (50, 8), (60, 9), (64, 33), (1, 128), (20, 140)] {
+        let parts =
+            [(0, 1), (7, 1), (columns - 1, 1), (3, 2), (50, 8), (60, 9), (64, 33), (5, 70), (1, 128), (20, 140)];
+        for (first, n) in parts {
             let some = multiply(&mut gpu, &t, few, &inputs.part(first, n, rows)).unwrap();
             let same = |some: &[f32], all: &[f32], each: usize| {
                 assert!(bits(some) == bits(&all[first * each..][..n * each]), "{format}: {n} from {first} on");
@@ -235,6 +241,5 @@ fn a_column_is_the_same_to_the_bit_among_any_number_of_columns() {
             same(&some.scaled, &all.scaled, rows);
             same(&some.sums, &all.sums, all.sums.len() / columns);
         }
-        assert!(half::large(rows as u32, 128).is_none_or(|_| rows > 1000) && half::large(rows as u32, 129).is_some());
     }
 }

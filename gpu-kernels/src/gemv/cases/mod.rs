@@ -51,6 +51,8 @@ const SPILLED_WHY: &str = "a few registers over what two or four resident blocks
 
 /// Bytes that products of many columns keep in local memory on sm_90, where one block is resident.
 const SPILLED_BY_MANY: &[(&str, u32)] = &[
+    ("gemm_bf16_f16", 8),
+    ("gemm_iq3_f16", 8),
     ("gemm_iq4_nl_i16", 24),
     ("gemm_iq4_xs_i16", 32),
     ("gemm_mxfp4_i16", 24),

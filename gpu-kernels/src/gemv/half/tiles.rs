@@ -1,9 +1,9 @@
-//! The product of a large block: 128 rows and 64 or 128 columns, tiles of 16 rows and eight columns on tensor cores.
+//! The product of many columns, and that of a large block: 128 rows and 64 or 128 columns, tiles of 16 rows and eight columns on tensor cores.
 
 use super::{
     super::{
         experts::BlockColumns,
-        quant_format::half::len,
+        quant_format::{BLOCK_ROWS, half::len},
         quantized::{Invocation, QuantizedArgs},
         tensor::{
             COLUMNS, ROWS,
@@ -12,7 +12,7 @@ use super::{
             tiles::{TILES, TileSums, WarpTile, add_class},
         },
     },
-    HALF, THREADS,
+    HALF, THREADS, some,
     units::{LoadedWeights, Runs, add_steps, steps},
 };
 use crate::format::{
@@ -20,6 +20,7 @@ use crate::format::{
     record::{InMemory, Record},
 };
 use crate::load::{dynamic_bytes, lane};
+use core::mem::MaybeUninit;
 use warpsmith_device::{pipeline, prelude::*, shared::Shared, static_for};
 
 /// Rows that a thread takes weights apart of, each of its lane's unit: two that a lane multiplies at once, eight apart.
@@ -204,47 +205,73 @@ impl StagePointers {
     }
 }
 
-/// A block's outputs, by way of shared memory.
+/// A block's outputs, by way of shared memory: by how much it has it knows what it is, and both end in the same code.
 #[device]
 pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<U32x4>) {
     let record = F::record(a.cols as usize, a.block_units);
-    a.begin(THREADS / ROWS, record.vectors as u32);
+    let small = dynamic_bytes() == super::SOME_SHARED;
+    a.begin(THREADS / if small { BLOCK_ROWS } else { ROWS }, record.vectors as u32);
     a.wait();
-    let block_columns = block_columns();
-    let of_block = BlockColumns::of_block(block::idx_y(), a.experts, a.columns, block_columns >> a.pair());
-    if of_block.count == 0 {
-        return;
-    }
-    let columns = (of_block.count << a.pair()) as usize;
-    let stager = HalfStager::of(&a, record, of_block, block_columns, memory);
-    let part = WarpTile::of(columns, block_columns);
-    let places = StagePointers::of(memory, &part, block_columns);
-    let runs = Runs::of(&record);
-    let mut total = TileSums::default();
-    if part.whole {
-        add_all::<F, true>(&stager, &places, runs, &mut total);
+    let mut total = MaybeUninit::uninit();
+    let block = if small {
+        some::product::<F>(&a, &record, memory.cast())
+    } else if let Some(block) = large::<F>(&a, record, memory, &mut total) {
+        block
     } else {
-        add_all::<F, false>(&stager, &places, runs, &mut total);
-    }
-    static_for!(m in 0..TILES[0] => {
-        static_for!(n in 0..TILES[1] => {
-            total[m][n] = total[m][n].map(super::whole::<F>);
-        });
-    });
-    finish(&a, memory.cast(), Block::large(self::block_columns() >> a.pair()), |to, columns, half| {
+        return;
+    };
+    finish(&a, memory.cast(), block, |to, columns, half| {
         let part = WarpTile::of(columns << a.pair(), self::block_columns());
+        // Large blocks have come here with their sums.
+        let total = total.assume_init_ref();
         if a.pair() == 0 {
-            outputs::store(&total, to, &part, half);
+            outputs::store(total, to, &part, half);
         } else {
-            store_pairs(&total, to, &part);
+            store_pairs(total, to, &part);
         }
     });
+}
+
+/// The sums of a large block; `None`: it has no columns.
+#[inline(always)]
+unsafe fn large<F: Halves>(
+    a: &QuantizedArgs,
+    record: Record,
+    memory: Shared<U32x4>,
+    sums: &mut MaybeUninit<TileSums>,
+) -> Option<Block> {
+    let block_columns = block_columns();
+    // SAFETY: the caller's promise: all threads are here.
+    unsafe {
+        let of_block = BlockColumns::of_block(block::idx_y(), a.experts, a.columns, block_columns >> a.pair());
+        if of_block.count == 0 {
+            return None;
+        }
+        let columns = (of_block.count << a.pair()) as usize;
+        let stager = HalfStager::of(a, record, of_block, block_columns, memory);
+        let part = WarpTile::of(columns, block_columns);
+        let places = StagePointers::of(memory, &part, block_columns);
+        let runs = Runs::of(&record);
+        let total = sums.write(TileSums::default());
+        if part.whole {
+            add_all::<F, true>(&stager, &places, runs, total);
+        } else {
+            add_all::<F, false>(&stager, &places, runs, total);
+        }
+        static_for!(m in 0..TILES[0] => {
+            static_for!(n in 0..TILES[1] => {
+                total[m][n] = total[m][n].map(super::whole::<F>);
+            });
+        });
+    }
+    // Found anew: what is kept over the loop costs registers in it.
+    Some(Block::large(self::block_columns() >> a.pair()))
 }
 
 /// Columns of f16 of a block, by its shared memory. Not by a branch, into both sides of which the compiler copies the shuffle behind it.
 #[inline(always)]
 fn block_columns() -> u32 {
-    COLUMNS << u32::from(dynamic_bytes() as usize > 16 * super::large_shared(COLUMNS))
+    COLUMNS << u32::from(dynamic_bytes() > super::large_shared(COLUMNS))
 }
 
 /// Outputs of all columns as `[column][row]`: of two columns of f16 side by side, which a lane has both of.
