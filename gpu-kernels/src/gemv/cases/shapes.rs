@@ -46,7 +46,7 @@ pub(super) fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>
         // Small blocks, as there are enough of them: the last of few rows, and of few columns.
         let (n, rows) = (format as usize, if product.swiglu() { 805 } else { 1605 });
         let columns = if product == Product::GemmSplit { [40, 33, 64][n % 3] } else { [70, 128, 97][n % 3] };
-        all.push(vec![rows, cols([1, 160, 96, 224][n % 4]), columns, flags(n), in_turn(n, rows)]);
+        all.push(vec![rows, cols([1, 160, 96, 224][n % 4]), columns, flags(n)]);
     }
     // Of rows that are too long for wide blocks several blocks have a part of what shares a scale.
     let long = quant_format.is_some_and(QuantFormat::is_planes) && !product.swiglu() && !product.is_many();
@@ -55,7 +55,7 @@ pub(super) fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>
         let rows = [32, 128, 160, 288, 384];
         let n = quant_format.map_or(0, |c| c as usize) + usize::from(product.swiglu());
         let some = |i: usize| if product.is_many() { columns(i) } else { 1 + i % 2 };
-        let shapes = if few_tiles { 1 } else { 4 };
+        let shapes = if few_tiles && product.is_many() { 1 } else { 4 };
         all.extend((0..shapes).map(|i| vec![rows[(n + i) % 5], cols(96), some(n + i), flags(n + i)]));
         for (i, shape) in all.iter_mut().enumerate() {
             shape.push(in_turn(n + i, shape[0]));
