@@ -27,7 +27,7 @@ pub(super) struct Directives<'a> {
 #[derive(Default)]
 pub(super) struct Places<'a> {
     known: HashMap<&'a str, usize>,
-    all: Vec<Place<'a>>,
+    all: Vec<SourcePlace<'a>>,
     tree: HashMap<Call, usize>,
     calls: Vec<Call>,
     sites: HashMap<&'a str, usize>,
@@ -43,7 +43,7 @@ struct Call {
     site: usize,
 }
 
-enum Place<'a> {
+enum SourcePlace<'a> {
     Of { at: [usize; 3], call: Option<usize> },
     Other(&'a str),
 }
@@ -58,9 +58,9 @@ impl<'a> Places<'a> {
             Some((at, sites)) => {
                 // The outermost comes last.
                 let call = sites.into_iter().rev().fold(None, |caller, site| Some(self.call(caller, site)));
-                Place::Of { at, call }
+                SourcePlace::Of { at, call }
             }
-            None => Place::Other(directive),
+            None => SourcePlace::Other(directive),
         };
         let number = self.all.len();
         self.known.insert(directive, number);
@@ -129,11 +129,11 @@ impl Items<'_, '_> {
             return Some(*place);
         }
         match self.all.all.get(number)? {
-            Place::Of { at: [file, line, column], call } => {
+            SourcePlace::Of { at: [file, line, column], call } => {
                 let back = self.back(*call)?;
                 self.item(&[PLACE, *file, *line, *column, back]);
             }
-            Place::Other(text) => {
+            SourcePlace::Other(text) => {
                 self.item(&[OTHER, text.len()]);
                 self.out.extend_from_slice(text.as_bytes());
             }
