@@ -106,6 +106,8 @@ mod units;
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
 pub fn many(rows: u32, columns: u32) -> Option<Geometry> {
+    /// With more columns than this a matrix has large blocks, however few.
+    const MOST_OF_SMALL: u32 = 128;
     /// Multiprocessors, each of which has one block at a time.
     const AT_ONCE: u64 = 132;
     /// Blocks that are enough for them.
@@ -113,20 +115,16 @@ pub fn many(rows: u32, columns: u32) -> Option<Geometry> {
     /// What a block with half of the columns costs, in hundredths: it takes apart as many weights.
     const HALF_COSTS: u64 = 58;
     let all = |(rows, columns): (u32, u32)| u64::from(rows) * u64::from(columns);
-    let [some, most] = [COLUMNS, 2 * COLUMNS].map(|of| (rows.div_ceil(ROWS), columns.div_ceil(of)));
-    if columns < FROM || columns <= MOST_OF_SMALL && all(some) < ENOUGH {
+    let [narrow, wide] = [COLUMNS, 2 * COLUMNS].map(|of| (rows.div_ceil(ROWS), columns.div_ceil(of)));
+    if columns < FROM || columns <= MOST_OF_SMALL && all(narrow) < ENOUGH {
         let blocks = (rows.div_ceil(BLOCK_ROWS), columns.div_ceil(SOME_COLUMNS));
         return (columns >= FROM && all(blocks) >= ENOUGH).then(|| small_blocks(rows, columns));
     }
     let turns = |blocks| all(blocks).div_ceil(AT_ONCE);
-    let half = HALF_COSTS * turns(some) < 100 * turns(most);
-    let ((rows, columns), of_columns) = if half { (some, COLUMNS) } else { (most, 2 * COLUMNS) };
+    let half = HALF_COSTS * turns(narrow) < 100 * turns(wide);
+    let ((rows, columns), of_columns) = if half { (narrow, COLUMNS) } else { (wide, 2 * COLUMNS) };
     Some(super::contract::grid(rows, columns).shared(large_shared(of_columns)))
 }
-
-/// With more columns than this a matrix has large blocks, however few.
-#[cfg(not(target_arch = "nvptx64"))]
-const MOST_OF_SMALL: u32 = 128;
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn small_blocks(rows: u32, columns: u32) -> Geometry {

@@ -30,9 +30,9 @@ pub(super) struct Places<'a> {
     all: Vec<SourcePlace<'a>>,
     tree: HashMap<Call, usize>,
     calls: Vec<Call>,
-    sites: HashMap<&'a str, usize>,
+    site_numbers: HashMap<&'a str, usize>,
     /// Where calls stand, by number.
-    pub(super) names: Vec<&'a str>,
+    pub(super) sites: Vec<&'a str>,
 }
 
 /// A call of the tree, by numbers.
@@ -69,10 +69,10 @@ impl<'a> Places<'a> {
     }
 
     fn call(&mut self, caller: Option<usize>, site: &'a str) -> usize {
-        let names = &mut self.names;
-        let site = *self.sites.entry(site).or_insert_with(|| {
-            names.push(site);
-            names.len() - 1
+        let sites = &mut self.sites;
+        let site = *self.site_numbers.entry(site).or_insert_with(|| {
+            sites.push(site);
+            sites.len() - 1
         });
         let (call, calls) = (Call { caller, site }, &mut self.calls);
         *self.tree.entry(call).or_insert_with(|| {
@@ -213,8 +213,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// `names`: where calls stand, by number.
-    pub(super) fn read(bytes: &[u8], names: &[&str]) -> Option<Lines> {
+    /// `sites`: where calls stand, by number.
+    pub(super) fn read(bytes: &[u8], sites: &[&str]) -> Option<Lines> {
         let mut rest = bytes;
         let mut chains: Vec<String> = Vec::new();
         let mut places = Vec::new();
@@ -227,10 +227,10 @@ impl Lines {
                 }
                 CALL => {
                     let back = read_number(&mut rest)?;
-                    let name = names.get(read_number(&mut rest)?)?;
+                    let site = sites.get(read_number(&mut rest)?)?;
                     chains.push(match chain(&chains, back)? {
-                        Some(of_caller) => format!("[ {name} @{of_caller} ]"),
-                        None => format!("[ {name} ]"),
+                        Some(of_caller) => format!("[ {site} @{of_caller} ]"),
+                        None => format!("[ {site} ]"),
                     });
                 }
                 OTHER => {
@@ -301,13 +301,13 @@ mod tests {
         let numbers: Vec<usize> = places.iter().map(|place| all.number(place)).collect();
         let own: Vec<(usize, usize)> = order.iter().enumerate().map(|(line, place)| (line + 5, *place)).collect();
         let pieces = [Directives { own: &own, first_line: 5, numbers: &numbers }];
-        (all.write(&pieces).unwrap(), all.names.join("\n"))
+        (all.write(&pieces).unwrap(), all.sites.join("\n"))
     }
 
-    fn read(bytes: &[u8], names: &str, lines: usize) -> Option<String> {
+    fn read(bytes: &[u8], sites: &str, lines: usize) -> Option<String> {
         let mut out = String::new();
-        let names: Vec<&str> = names.split('\n').collect();
-        Lines::read(bytes, &names)?.merge(&mut out, &"x\n".repeat(lines), 0)?;
+        let sites: Vec<&str> = sites.split('\n').collect();
+        Lines::read(bytes, &sites)?.merge(&mut out, &"x\n".repeat(lines), 0)?;
         Some(out)
     }
 
@@ -333,16 +333,16 @@ mod tests {
             "",
         ];
         let order = [3, 0, 15, 1, 2, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0, 3];
-        let (bytes, names) = written(&places, &order);
+        let (bytes, sites) = written(&places, &order);
         let want: String = order.iter().map(|place| format!("{}\nx\n", places[*place])).collect();
-        assert_eq!(read(&bytes, &names, order.len()).unwrap(), want);
+        assert_eq!(read(&bytes, &sites, order.len()).unwrap(), want);
     }
 
     #[test]
     fn calls_are_in_it_once() {
-        let (bytes, names) =
+        let (bytes, sites) =
             written(&[DEEP, "\t.loc\t3 9 2 // @[ src/a.rs:7:9 @[ src/lib.rs:42:21 ] ]", "\t.loc\t1 1 1"], &[0, 1, 2]);
-        assert_eq!(names, "src/lib.rs:42:21\nsrc/a.rs:7:9");
+        assert_eq!(sites, "src/lib.rs:42:21\nsrc/a.rs:7:9");
         // The outer call of none, the inner one of that, three places, of which the last has none; and three records.
         let items = [[1, 0, 0].as_slice(), &[1, 0, 1], &[0, 3, 9, 1, 0], &[0, 3, 9, 2, 0], &[0, 1, 1, 1, 2]].concat();
         assert_eq!(bytes, [&[5], items.as_slice(), &[3, 0, 1, 1, 0, 2, 2]].concat());
@@ -350,14 +350,14 @@ mod tests {
 
     #[test]
     fn what_was_cut_is_refused_and_no_change_a_panic() {
-        let (bytes, names) = written(&[DEEP, "\t.loc\t1 2 3", "other"], &[0, 1, 0, 2]);
+        let (bytes, sites) = written(&[DEEP, "\t.loc\t1 2 3", "other"], &[0, 1, 0, 2]);
         for at in 0..bytes.len() {
-            assert!(read(&bytes[..at], &names, 4).is_none(), "{at}");
+            assert!(read(&bytes[..at], &sites, 4).is_none(), "{at}");
             for bit in 0..8 {
                 let mut changed = bytes.clone();
                 changed[at] ^= 1 << bit;
                 // No panic, whatever comes of it.
-                let _ = read(&changed, &names, 4);
+                let _ = read(&changed, &sites, 4);
             }
         }
         assert!(read(&bytes, "one", 4).is_none());

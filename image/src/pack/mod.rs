@@ -22,8 +22,8 @@
 //! for each piece: directives, of each the lines since the one before, then of each its place
 //! ```
 //!
-//! Calls are counted back from the last one, those of none are counted to the first one's; places from the one before, to both sides by turns: 0,
-//! -1, 1, -2. The sites of calls, such as `src/lib.rs:42:21`, are a line each of a frame of their own.
+//! A call is named by how many calls of the group stand between it and there, and none by how many do in all. Places are counted from the one before, to
+//! both sides by turns: 0, -1, 1, -2. The sites of calls, such as `src/lib.rs:42:21`, are a line each of a frame of their own.
 //!
 //! Numbers are LEB128. The CRC-32 of a frame is that of its content. While someone iterates, a frame says too what it was made of, and
 //! the next build takes it over where that is wanted again ([`Effort::Fast`]).

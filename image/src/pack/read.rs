@@ -153,23 +153,23 @@ impl Pack {
 
     /// Where calls stand that functions were inlined through.
     fn call_sites(&self) -> Result<Vec<&str>, PackError> {
-        let names = match self.call_sites.get() {
-            Some(names) => names,
+        let sites = match self.call_sites.get() {
+            Some(sites) => sites,
             None => {
-                let names = String::from_utf8(self.frame(self.index.call_sites)?);
-                let names = names.map_err(|_| damaged("its places of calls are no text"))?;
-                self.call_sites.get_or_init(|| names)
+                let sites = String::from_utf8(self.frame(self.index.call_sites)?);
+                let sites = sites.map_err(|_| damaged("its sites of calls are no text"))?;
+                self.call_sites.get_or_init(|| sites)
             }
         };
-        Ok(names.split('\n').collect())
+        Ok(sites.split('\n').collect())
     }
 
     /// The line directives of a group.
     fn lines(&self, of: usize, unpacked: &mut HashMap<usize, Vec<u8>>) -> Result<Lines, PackError> {
         let part = self.index.lines.get(of).ok_or_else(|| damaged("its lines are not there"))?;
-        let names = self.call_sites()?;
+        let sites = self.call_sites()?;
         let bytes = self.part(part, unpacked)?;
-        bytes.and_then(|bytes| Lines::read(bytes, &names)).ok_or_else(|| damaged("its lines cannot be read"))
+        bytes.and_then(|bytes| Lines::read(bytes, &sites)).ok_or_else(|| damaged("its lines cannot be read"))
     }
 }
 

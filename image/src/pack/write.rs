@@ -94,7 +94,7 @@ pub fn write<'t>(texts: &'t [Text], machine: &[Machine], effort: Effort, earlier
     let lines = frames.push_parts(
         map_in_threads(&groups, |group| places.write(&group.pieces)).into_iter().collect::<Result<_, _>>()?,
     )?;
-    let call_sites = frames.push_all(&[places.names.join("\n").as_bytes()])?;
+    let call_sites = frames.push_all(&[places.sites.join("\n").as_bytes()])?;
     let mut cubins = Vec::new();
     for Machine { target, sm, cubins: code } in machine {
         let of = texts.iter().find(|text| text.sm == *sm);

@@ -63,8 +63,9 @@ pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<f32>) {
             // Of two the second comes first; a loop rather than the same code twice.
             let (mut sums, mut left) = ([0.0; 2], a.pair());
             loop {
-                let of_half = small::of_classes(of_column.from(left as usize * SUMS_STRIDE), row);
-                sums = [super::whole::<F>(of_half), sums[0]];
+                let of_half = of_column.from(left as usize * SUMS_STRIDE + row as usize);
+                let [sum] = small::of_classes(|class| [of_half.get(class)]);
+                sums = [super::whole::<F>(sum), sums[0]];
                 if left == 0 {
                     return if a.pair() == 0 { sums[0] } else { super::of_pair(sums) };
                 }

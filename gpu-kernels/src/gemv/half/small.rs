@@ -104,7 +104,7 @@ unsafe fn add_group<F: Halves, const N: usize>(
     }
 }
 
-/// Leaves the sums of a warp's run of the columns of tiles `first` to `first + 3` for [`of_classes`] and [`four_of_classes`].
+/// Leaves the sums of a warp's run of the columns of tiles `first` to `first + 3` for [`of_classes`].
 #[inline(always)]
 pub unsafe fn store<const N: usize>(sums: &RunSums<N>, first: usize, memory: Shared<f32>, columns: u32) {
     let (g, t) = (lane() / 4, lane() % 4);
@@ -124,26 +124,14 @@ pub unsafe fn store<const N: usize>(sums: &RunSums<N>, first: usize, memory: Sha
     }
 }
 
-/// The sum of all runs of a row, of the column that `of_column` begins with.
+/// The sums of all runs, of which `of_class` loads some that lie so far behind those of the first.
 #[inline(always)]
-pub unsafe fn of_classes(of_column: Shared<f32>, row: u32) -> f32 {
-    let mut sum = 0.0;
+pub fn of_classes<const N: usize>(of_class: impl Fn(usize) -> [f32; N]) -> [f32; N] {
+    let mut sums = [0.0; N];
     for class in 0..CLASSES as usize {
-        // SAFETY: the caller's promise: all warps have stored theirs.
-        sum += unsafe { of_column.get(class * OF_CLASS + row as usize) };
-    }
-    sum
-}
-
-/// The same of four rows from `row` on.
-#[inline(always)]
-pub unsafe fn four_of_classes(of_column: Shared<f32>, row: usize) -> [f32; 4] {
-    let mut sums = [0.0; 4];
-    for class in 0..CLASSES as usize {
-        // SAFETY: the caller's promise: all warps have stored theirs.
-        let four = unsafe { of_column.get4(class * OF_CLASS + row) }.0;
-        for k in 0..4 {
-            sums[k] += four[k];
+        let of_class = of_class(class * OF_CLASS);
+        for k in 0..N {
+            sums[k] += of_class[k];
         }
     }
     sums

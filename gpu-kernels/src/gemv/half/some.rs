@@ -30,15 +30,15 @@ const _: () = assert!(FEW_COLUMNS as usize * QUADS == super::THREADS as usize &&
 /// A block's sums, by way of shared memory.
 #[device]
 pub unsafe fn product<F: Halves>(a: &QuantizedArgs, record: &Record, memory: Shared<f32>) -> Block {
-    // Read anew, or a large block would keep it.
+    // Read anew: what is kept over its loop costs a large block registers.
     let Place { thread, column, .. } = Launched.again();
     let (g, t) = (thread % 32 / 4, thread % 4);
     let of_block = SOME_COLUMNS >> a.pair();
     let first = column * of_block;
     let halves = (a.columns - first).min(of_block) << a.pair();
     // Rows and columns are found anew for each group: there are no registers for all of them.
-    let rows: [u32; ROWS] = core::array::from_fn(|r| outputs::row(a, BLOCK_ROWS, r as u32, g) * record.vectors as u32);
-    let row = |r: usize| InMemory(a.weights.from(again(rows[r]) as usize));
+    let rows: [u32; ROWS] = core::array::from_fn(|r| outputs::row(a, BLOCK_ROWS, r as u32, g));
+    let row = |r: usize| InMemory(a.of_row(again(rows[r]), record.vectors as u32));
     // After the last column it is taken again.
     let len = len(a.cols) as u32;
     let of_first = (first << a.pair()) * len + t;
@@ -54,7 +54,8 @@ pub unsafe fn product<F: Halves>(a: &QuantizedArgs, record: &Record, memory: Sha
             sync::block();
             // Of other columns nothing is stored.
             if before + (column as u32) < halves {
-                totals[i] = small::four_of_classes(memory.from(column * SUMS_STRIDE), row).map(super::whole::<F>);
+                let of_column = memory.from(column * SUMS_STRIDE + row);
+                totals[i] = small::of_classes(|class| of_column.get4(class).0).map(super::whole::<F>);
             }
             sync::block();
         }
