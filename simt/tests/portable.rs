@@ -91,4 +91,84 @@ fn both_give_the_same_bits() {
     let portable = with(Vectors::Portable, run);
     assert_eq!(with(Vectors::Avx2, run), portable);
     assert_eq!(with(Vectors::Avx512, run), portable);
+    every_half();
+    products_of_matrices();
+}
+
+/// Of all 65536 numbers of f16; some lanes are not to be written.
+fn every_half() {
+    let all: Vec<u32> = (0..=0xffff).map(|half| half | half << 19).collect();
+    let want: Vec<u32> = (0..=u16::MAX)
+        .map(|bits| {
+            let value = half::f16::from_bits(bits).to_f32();
+            if value.is_nan() { 0x7fff_ffff } else { value.to_bits() }
+        })
+        .collect();
+    let some = "mov.b32 {%h1, %h2}, %a; and.b32 %t1, %a, 5; setp.eq.u32 %p1, %t1, 4; mov.b32 %d, %b; @!%p1 cvt.f32.f16 %d, %h1;";
+    for most in [Vectors::Portable, Vectors::Avx2, Vectors::Avx512] {
+        let got = with(most, || op32("mov.b32 {%h1, %h2}, %a; cvt.f32.f16 %d, %h1;", &all, &all, &all));
+        assert!(got == want, "{most:?}");
+        let got = with(most, || op32(some, &all, &all, &all));
+        let kept = |bits: usize| if bits & 5 == 4 { all[bits] } else { want[bits] };
+        assert!(got.iter().enumerate().all(|(bits, got)| *got == kept(bits)), "{most:?}");
+    }
+}
+
+/// Of numbers of any bits, and of ordinary ones.
+fn products_of_matrices() {
+    let mut random = Rng(11);
+    let types = [
+        ("m16n8k16", "f32.f16.f16.f32", [4, 2], [0xbfff_bfff, 0x2000_2000]),
+        ("m16n8k8", "f32.f16.f16.f32", [2, 1], [0xbfff_bfff, 0x2000_2000]),
+        ("m16n8k16", "f32.bf16.bf16.f32", [4, 2], [0x87ff_87ff, 0x3c00_3c00]),
+        ("m16n8k4", "f32.tf32.tf32.f32", [2, 1], [0x87ff_ffff, 0x3c00_0000]),
+        ("m16n8k8", "f32.tf32.tf32.f32", [4, 2], [0x87ff_ffff, 0x3c00_0000]),
+        ("m16n8k32", "f32.e4m3.e5m2.f32", [4, 2], [0xbfbf_bfbf, 0]),
+        ("m16n8k32", "f32.e5m2.e4m3.f32", [4, 2], [0xbfbf_bfbf, 0]),
+        ("m8n8k16", "s32.s8.u8.s32", [1, 1], [!0, 0]),
+        ("m16n8k32", "s32.u8.s8.s32", [4, 2], [!0, 0]),
+        ("m16n8k64", "s32.s4.u4.s32", [4, 2], [!0, 0]),
+        ("m16n8k256", "s32.b1.b1.s32.xor.popc", [4, 2], [!0, 0]),
+    ];
+    for (shape, kinds, [na, nb], [keep, set]) in types {
+        let nc = if shape.starts_with("m8") { 2 } else { 4 };
+        let list = |name: char, n: usize| (0..n).map(|i| format!("%{name}{i}")).collect::<Vec<_>>().join(", ");
+        let loads: String = [('a', na, 0), ('b', nb, na), ('c', nc, na + nb)]
+            .into_iter()
+            .flat_map(|(name, n, from)| {
+                (0..n).map(move |i| format!("ld.global.b32 %{name}{i}, [%rd1+{}];\n", 128 * (from + i)))
+            })
+            .collect();
+        let stores: String = (0..nc).map(|i| format!("st.global.b32 [%rd2+{}], %c{i};\n", 128 * i)).collect();
+        let c = list('c', nc);
+        let text = module_text(
+            ".param .u64 i, .param .u64 o",
+            &format!(
+                ".reg .b32 %a<4>, %b<2>, %c<4>, %t<2>; .reg .b64 %rd<4>;
+                 ld.param.u64 %rd1, [i]; ld.param.u64 %rd2, [o]; mov.u32 %t1, %tid.x; mul.wide.u32 %rd3, %t1, 4;
+                 add.s64 %rd1, %rd1, %rd3; add.s64 %rd2, %rd2, %rd3; {loads}
+                 mma.sync.aligned.{shape}.row.col.{kinds} {{{c}}}, {{{}}}, {{{}}}, {{{c}}}; {stores} ret;",
+                list('a', na),
+                list('b', nb),
+            ),
+        );
+        // That of numbers of eight bits.
+        let text = text.replace(".version 8.2", ".version 8.4");
+        for round in 0..6 {
+            let mut data: Vec<u32> = (0..(na + nb + nc) * 32).map(|_| random.next() as u32).collect();
+            if round > 1 {
+                data[..(na + nb) * 32].iter_mut().for_each(|word| *word = *word & keep | set);
+                data[(na + nb) * 32..].iter_mut().for_each(|word| *word = *word & 0x83ff_ffff | 0x3c00_0000);
+            }
+            let run = || {
+                let rig = Rig::new(&text);
+                let (i, o) = (rig.upload(&data), rig.alloc(512));
+                rig.run(1, 32, &[i, o]);
+                rig.download::<u32>(o, nc * 32)
+            };
+            let portable = with(Vectors::Portable, run);
+            assert_eq!(with(Vectors::Avx2, run), portable, "{shape}.{kinds}");
+            assert_eq!(with(Vectors::Avx512, run), portable, "{shape}.{kinds}");
+        }
+    }
 }

@@ -108,7 +108,7 @@ pub(crate) fn direct(dst: Numeric, src: Numeric, round: Round, integral: bool) -
         (U32, Numeric::F32, Nearest, true) => map1(|a: f32| a.round_ties_even() as u32),
         (Numeric::F64, Numeric::F32, _, false) => map1(|a: f32| canon64(f64::from(a))),
         (Numeric::F32, Numeric::F64, Nearest, false) => map1(|a: f64| canon(a as f32)),
-        (Numeric::F32, Numeric::F16, _, false) => map1(|a: H| canon(a.to_f32())),
+        (Numeric::F32, Numeric::F16, _, false) => super::widen::f32_of_f16(),
         (Numeric::F32, Numeric::BF16, _, false) => map1(|a: B| canon(a.to_f32())),
         (Numeric::F16, Numeric::F32, Nearest, false) => map1(H::round),
         (Numeric::BF16, Numeric::F32, Nearest, false) => map1(B::round),

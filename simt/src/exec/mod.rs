@@ -59,6 +59,7 @@ pub(crate) mod truth;
 pub(crate) mod vector;
 pub(crate) mod video;
 pub(crate) mod warp;
+pub(crate) mod widen;
 pub(crate) mod words;
 
 pub use context::{Cx, Flow, Op, OpFn, RawFault, Site};

@@ -13,7 +13,7 @@ use super::lanes::row_of;
 use super::mma::Shape;
 use super::tensor::Sum;
 use super::{Cx, LANES, Op};
-use numbers::{Eight, LONGEST, Numbers, exponent, least};
+use numbers::{Across, Eight, Registers, Rows, exponent, exponents, least};
 
 /// Rows of an accumulator's registers, as many as a product has at most.
 type Results = [[u32; LANES]; 8];
@@ -24,7 +24,7 @@ type Results = [[u32; LANES]; 8];
 /// Products are multiplied in f32, where they are exact, or so small that they are cut off: no type has more than eleven bits.
 ///
 /// # Safety
-/// With `FAST`, the CPU has AVX2.
+/// With `FAST`, the CPU has AVX2 and F16C.
 #[inline(always)]
 unsafe fn aligned<const FAST: bool>(
     (a, ea): (&[f32], &[i32]),
@@ -71,38 +71,15 @@ fn add(c: u32, products: i32, sat: bool) -> u32 {
     (if sat { c.saturating_add(products) } else { c.wrapping_add(products) }) as u32
 }
 
-/// Eight columns of a row of an accumulator: where they stand in its registers.
-struct Columns {
-    register: usize,
-    lane: usize,
-}
-
-impl Columns {
-    fn new(m: usize, row: usize, tile: usize) -> Columns {
-        Columns { register: 2 * (row / 8 + m / 8 * tile), lane: row % 8 * 4 }
-    }
-
-    /// Pairs of columns are in two registers of four lanes.
-    #[inline(always)]
-    fn get(&self, registers: &Results) -> Eight<u32> {
-        from_fn(|i| registers[self.register + i % 2][self.lane + i / 2])
-    }
-
-    #[inline(always)]
-    fn set(&self, registers: &mut Results, values: Eight<u32>) {
-        for (i, value) in values.into_iter().enumerate() {
-            registers[self.register + i % 2][self.lane + i / 2] = value;
-        }
-    }
-}
-
-/// What is between factors and accumulators.
+/// What is between factors and accumulators: of eight rows and eight columns at a time.
 ///
 /// A trait, and no closures: what a compiler does not inline is compiled without the features of the handler.
 trait Product {
     /// Goes to eight columns.
     fn columns(&mut self, tile: usize);
-    /// These columns of a row, to which `c` is added.
+    /// Goes to eight rows.
+    fn rows(&mut self, tile: usize);
+    /// These columns of a row of the eight, to which `c` is added.
     fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32>;
 }
 
@@ -112,17 +89,22 @@ trait Product {
 /// The contract of handlers: the list has the registers of D, A, B and C; accumulators are of 32 bits.
 #[inline(always)]
 unsafe fn write<P: Product>(cx: &Cx, op: &Op, shape: Shape, product: &mut P) {
-    let [na, nb, nc, nd] = shape.registers();
-    let (mut before, mut after): (Results, Results) = ([[0; LANES]; 8], [[0; LANES]; 8]);
-    for (r, row) in before.iter_mut().take(nc).enumerate() {
-        // SAFETY: by the contract.
-        *row = unsafe { row_of::<u32>(cx.src(cx.list(op, nd + na + nb + r))) };
-    }
-    for tile in 0..shape.n / 8 {
-        product.columns(tile);
-        for row in 0..shape.m {
-            let place = Columns::new(shape.m, row, tile);
-            place.set(&mut after, product.row(row, place.get(&before)));
+    let [na, nb, _, nd] = shape.registers();
+    // A destination may be a factor.
+    let mut after: Results = [[0; LANES]; 8];
+    let mut pairs = after.chunks_exact_mut(2).enumerate();
+    for columns in 0..shape.n / 8 {
+        product.columns(columns);
+        for rows in 0..shape.m / 8 {
+            product.rows(rows);
+            let Some((pair, to)) = pairs.next() else { break };
+            // Even columns are in one register, odd ones in the next; a row is in four lanes.
+            // SAFETY: by the contract.
+            let c = [0, 1].map(|odd| unsafe { row_of::<u32>(cx.src(cx.list(op, nd + na + nb + 2 * pair + odd))) });
+            for row in 0..8 {
+                let sums = product.row(row, from_fn(|i| c[i % 2][4 * row + i / 2]));
+                sums.into_iter().enumerate().for_each(|(i, sum)| to[i % 2][4 * row + i / 2] = sum);
+            }
         }
     }
     for (r, row) in after.iter().take(nd).enumerate() {
@@ -131,75 +113,100 @@ unsafe fn write<P: Product>(cx: &Cx, op: &Op, shape: Shape, product: &mut P) {
     }
 }
 
-/// The factors of a product, read from their registers.
-///
-/// # Safety
-/// As for [`write`].
+/// The registers of A and those of B.
 #[inline(always)]
-unsafe fn factors(cx: &Cx, op: &Op, shape: Shape) -> (Numbers, Numbers) {
+fn factors<'a>(cx: &'a Cx, op: &'a Op, shape: Shape) -> [Registers<'a>; 2] {
     let [na, _, _, nd] = shape.registers();
-    // SAFETY: by the contract.
-    unsafe {
-        let a = Numbers::read(cx, op, nd, (shape.m, shape.k, shape.a));
-        (a, Numbers::read(cx, op, nd + na, (shape.n, shape.k, shape.b)))
-    }
+    [(nd, shape.m, shape.a), (nd + na, shape.n, shape.b)].map(|(first, rows, kind)| Registers {
+        cx,
+        op,
+        first,
+        tiles: rows / 8,
+        kind,
+    })
+}
+
+/// Calls a function for a product of so many elements of k.
+macro_rules! by_length {
+    ($k:expr, $of:ident::<$flag:ident, _>($($argument:expr),*)) => {
+        match $k {
+            4 => $of::<$flag, 4>($($argument),*),
+            8 => $of::<$flag, 8>($($argument),*),
+            16 => $of::<$flag, 16>($($argument),*),
+            32 => $of::<$flag, 32>($($argument),*),
+            _ => $of::<$flag, 64>($($argument),*),
+        }
+    };
 }
 
 /// The result where a factor or the accumulator is NaN.
 const NAN: u32 = 0x7fff_ffff;
 
-/// Of floating-point numbers. `FAST`: the CPU has AVX2.
-struct Floats<E, const FAST: bool> {
-    a: Numbers,
-    b: Numbers,
-    k: usize,
+/// Of floating-point numbers. `FAST`: the CPU has AVX2 and F16C.
+struct Floats<'a, E, const FAST: bool, const K: usize> {
+    factors: [Registers<'a>; 2],
     sum: Sum,
-    tile: usize,
-    values: [Eight<f32>; LONGEST],
-    exponents: [Eight<i32>; LONGEST],
+    /// The tiles of the rows and of the columns below.
+    tiles: [usize; 2],
+    rows: (Rows<f32, K>, Rows<i32, K>, bool),
+    columns: (Across<f32, K>, Across<i32, K>),
     /// Columns of the tile in which something is not finite, and in which something is NaN. Zeros are in their place.
     apart: [Eight<bool>; 2],
     coarse: bool,
     exact: E,
 }
 
-impl<E: FnMut(usize, usize, u32) -> u32, const FAST: bool> Product for Floats<E, FAST> {
+impl<E: FnMut(usize, usize, u32) -> u32, const FAST: bool, const K: usize> Product for Floats<'_, E, FAST, K> {
     #[inline(always)]
     fn columns(&mut self, tile: usize) {
-        self.tile = tile;
-        self.values = self.b.columns(&self.b.values, tile, self.k);
-        self.exponents = self.b.columns(&self.b.exponents, tile, self.k);
-        if !self.b.finite {
-            let of = |is: fn(f32) -> bool| from_fn(|i| self.values[..self.k].iter().any(|row| is(row[i])));
+        let b = self.factors[1];
+        // SAFETY: by the contract of `floats`.
+        let mut values = unsafe { b.columns::<FAST, K>(tile) };
+        let (mut exponents, finite) = exponents(b.kind, &values);
+        self.apart = [[false; 8]; 2];
+        if !finite {
+            let of = |is: fn(f32) -> bool| from_fn(|i| values.iter().any(|row| is(row[i])));
             self.apart = [of(|x| !x.is_finite()), of(f32::is_nan)];
-            for (values, exponents) in self.values[..self.k].iter_mut().zip(&mut self.exponents) {
+            for (values, exponents) in values.iter_mut().zip(&mut exponents) {
                 for i in (0..8).filter(|&i| self.apart[0][i]) {
                     (values[i], exponents[i]) = (0.0, exponent(0.0, 0, 0));
                 }
             }
         }
+        self.columns = (values, exponents);
+        self.tiles[1] = tile;
+    }
+
+    #[inline(always)]
+    fn rows(&mut self, tile: usize) {
+        let a = self.factors[0];
+        // SAFETY: by the contract of `floats`.
+        let values = unsafe { a.rows::<FAST, K>(tile) };
+        let (exponents, finite) = exponents(a.kind, &values);
+        self.rows = (values, exponents, finite);
+        self.tiles[0] = tile;
     }
 
     #[inline(always)]
     fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32> {
-        let k = self.k;
-        let (values, exponents) = (self.a.row(&self.a.values, row, k), self.a.row(&self.a.exponents, row, k));
-        let finite = self.a.finite || values[..k].iter().all(|x| x.is_finite());
-        if !finite && values[..k].iter().any(|x| x.is_nan()) {
+        let (values, exponents) = (&self.rows.0[row], &self.rows.1[row]);
+        let finite = self.rows.2 || values.iter().all(|x| x.is_finite());
+        if !finite && values.iter().any(|x| x.is_nan()) {
             return [NAN; 8];
         }
         let nan: Eight<bool> = from_fn(|i| self.apart[1][i] || f32::from_bits(c[i]).is_nan());
         let mut sums = None;
         if finite {
-            let (a, b) = ((&values[..k], &exponents[..k]), (&self.values[..k], &self.exponents[..k]));
             let c = from_fn(|i| if nan[i] { 0 } else { c[i] });
+            let b = (&self.columns.0[..], &self.columns.1[..]);
             // SAFETY: by the meaning of `FAST`.
-            sums = unsafe { aligned::<FAST>(a, b, c, self.sum, self.coarse) };
+            sums = unsafe { aligned::<FAST>((values, exponents), b, c, self.sum, self.coarse) };
         }
+        let [rows, columns] = self.tiles;
         from_fn(|i| match sums {
             _ if nan[i] => NAN,
             Some(sums) if !self.apart[0][i] => sums[i],
-            _ => (self.exact)(row, 8 * self.tile + i, c[i]),
+            _ => (self.exact)(8 * rows + row, 8 * columns + i, c[i]),
         })
     }
 }
@@ -208,7 +215,7 @@ impl<E: FnMut(usize, usize, u32) -> u32, const FAST: bool> Product for Floats<E,
 /// column, that of C.
 ///
 /// # Safety
-/// As for [`write`]; with `FAST`, the CPU has AVX2.
+/// As for [`write`]; with `FAST`, the CPU has AVX2 and F16C.
 #[inline(always)]
 pub unsafe fn floats<const FAST: bool>(
     cx: &Cx,
@@ -217,37 +224,59 @@ pub unsafe fn floats<const FAST: bool>(
     sum: Sum,
     exact: impl FnMut(usize, usize, u32) -> u32,
 ) {
-    let (values, exponents) = ([[0.0; 8]; LONGEST], [[0; 8]; LONGEST]);
-    let (k, coarse) = (shape.k.min(LONGEST), least(shape.a) > -126);
     // SAFETY: the caller's promise.
-    unsafe {
-        let (a, b) = factors(cx, op, shape);
-        let apart = [[false; 8]; 2];
-        let mut product = Floats::<_, FAST> { a, b, k, sum, tile: 0, values, exponents, apart, coarse, exact };
-        write(cx, op, shape, &mut product);
-    }
+    unsafe { by_length!(shape.k, floats_of::<FAST, _>(cx, op, shape, sum, exact)) }
 }
 
-/// Of integers of four and eight bits. `FAST`: the CPU has AVX2.
-struct Integers<const FAST: bool> {
-    a: Numbers,
-    b: Numbers,
-    k: usize,
-    columns: [Eight<f32>; LONGEST],
+/// # Safety
+/// As for [`floats`]; `K` is the shape's.
+#[inline(always)]
+unsafe fn floats_of<const FAST: bool, const K: usize>(
+    cx: &Cx,
+    op: &Op,
+    shape: Shape,
+    sum: Sum,
+    exact: impl FnMut(usize, usize, u32) -> u32,
+) {
+    let mut product = Floats::<_, FAST, K> {
+        factors: factors(cx, op, shape),
+        sum,
+        tiles: [0; 2],
+        rows: ([[0.0; K]; 8], [[0; K]; 8], true),
+        columns: ([[0.0; 8]; K], [[0; 8]; K]),
+        apart: [[false; 8]; 2],
+        coarse: least(shape.a) > -126,
+        exact,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { write(cx, op, shape, &mut product) };
+}
+
+/// Of integers of four and eight bits. `FAST`: the CPU has AVX2 and F16C.
+struct Integers<'a, const FAST: bool, const K: usize> {
+    factors: [Registers<'a>; 2],
+    rows: Rows<f32, K>,
+    columns: Across<f32, K>,
     sat: bool,
 }
 
-impl<const FAST: bool> Product for Integers<FAST> {
+impl<const FAST: bool, const K: usize> Product for Integers<'_, FAST, K> {
     #[inline(always)]
     fn columns(&mut self, tile: usize) {
-        self.columns = self.b.columns(&self.b.values, tile, self.k);
+        // SAFETY: by the contract of `integers`.
+        self.columns = unsafe { self.factors[1].columns::<FAST, K>(tile) };
+    }
+
+    #[inline(always)]
+    fn rows(&mut self, tile: usize) {
+        // SAFETY: by the contract of `integers`.
+        self.rows = unsafe { self.factors[0].rows::<FAST, K>(tile) };
     }
 
     #[inline(always)]
     fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32> {
-        let a = self.a.row(&self.a.values, row, self.k);
         // SAFETY: by the meaning of `FAST`.
-        let sums = unsafe { along::dot::<FAST>(&a[..self.k], &self.columns[..self.k]) };
+        let sums = unsafe { along::dot::<FAST>(&self.rows[row], &self.columns) };
         from_fn(|i| add(c[i], sums[i] as i32, self.sat))
     }
 }
@@ -255,15 +284,21 @@ impl<const FAST: bool> Product for Integers<FAST> {
 /// Products of integers of four and eight bits: sums of products are below 2^24, and exact in f32.
 ///
 /// # Safety
-/// As for [`write`]; with `FAST`, the CPU has AVX2.
+/// As for [`write`]; with `FAST`, the CPU has AVX2 and F16C.
 #[inline(always)]
 pub unsafe fn integers<const FAST: bool>(cx: &Cx, op: &Op, shape: Shape) {
-    let (k, columns) = (shape.k.min(LONGEST), [[0.0; 8]; LONGEST]);
     // SAFETY: the caller's promise.
-    unsafe {
-        let (a, b) = factors(cx, op, shape);
-        write(cx, op, shape, &mut Integers::<FAST> { a, b, k, columns, sat: shape.sat });
-    }
+    unsafe { by_length!(shape.k, integers_of::<FAST, _>(cx, op, shape)) }
+}
+
+/// # Safety
+/// As for [`integers`]; `K` is the shape's.
+#[inline(always)]
+unsafe fn integers_of<const FAST: bool, const K: usize>(cx: &Cx, op: &Op, shape: Shape) {
+    let factors = factors(cx, op, shape);
+    let mut product = Integers::<FAST, K> { factors, rows: [[0.0; K]; 8], columns: [[0.0; 8]; K], sat: shape.sat };
+    // SAFETY: the caller's promise.
+    unsafe { write(cx, op, shape, &mut product) };
 }
 
 /// Rows of single bits: of at most four tiles, each of at most 256 elements.
@@ -274,7 +309,8 @@ struct Bits {
     a: BitRows,
     b: BitRows,
     shape: Shape,
-    tile: usize,
+    /// Of the rows and of the columns.
+    tiles: [usize; 2],
 }
 
 impl Bits {
@@ -300,16 +336,22 @@ impl Bits {
 impl Product for Bits {
     #[inline(always)]
     fn columns(&mut self, tile: usize) {
-        self.tile = tile;
+        self.tiles[1] = tile;
+    }
+
+    #[inline(always)]
+    fn rows(&mut self, tile: usize) {
+        self.tiles[0] = tile;
     }
 
     #[inline(always)]
     fn row(&mut self, row: usize, c: Eight<u32>) -> Eight<u32> {
+        let [rows, columns] = self.tiles;
         let mut sums = [0; 8];
         for (i, sum) in sums.iter_mut().enumerate() {
             let mut ones = 0;
             // Words that a row of 128 bits does not have are 0 in both.
-            for (a, b) in self.a[row].into_iter().zip(self.b[8 * self.tile + i]) {
+            for (a, b) in self.a[8 * rows + row].into_iter().zip(self.b[8 * columns + i]) {
                 ones += (if self.shape.and { a & b } else { a ^ b }).count_ones();
             }
             *sum = add(c[i], ones as i32, self.shape.sat);
@@ -328,7 +370,7 @@ pub unsafe fn bits(cx: &Cx, op: &Op, shape: Shape) {
     // SAFETY: the caller's promise.
     unsafe {
         let (a, b) = (Bits::words(cx, op, nd, shape.m, shape.k), Bits::words(cx, op, nd + na, shape.n, shape.k));
-        write(cx, op, shape, &mut Bits { a, b, shape, tile: 0 });
+        write(cx, op, shape, &mut Bits { a, b, shape, tiles: [0; 2] });
     }
 }
 
@@ -340,10 +382,10 @@ mod tests {
 
     /// An element as `Numbers` has it.
     fn number(kind: Kind, code: u32) -> (f32, i32) {
-        let mut values = [0.0; LANES * 8];
-        widen(kind, &[code; LANES], &mut values[..LANES * kind.per_register()]);
-        let field = (values[0].to_bits() >> 23 & 0xff) as i32;
-        (values[0], exponent(values[0], field, least(kind)))
+        // SAFETY: without vectors of a CPU.
+        let rows = unsafe { widen::<false, 32>(kind, |_| [code; LANES]) };
+        let (exponents, _) = exponents(kind, &rows);
+        (rows[0][0], exponents[0][0])
     }
 
     /// Any bits; ordinary numbers; many zeros; numbers near the smallest.

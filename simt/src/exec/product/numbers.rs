@@ -4,25 +4,85 @@ use super::super::half::f16_to_f32;
 use super::super::lanes::row_of;
 use super::super::tensor::Kind;
 use super::super::{Cx, LANES, Op};
+use std::array::from_fn;
 
 pub(super) type Eight<T> = [T; 8];
 
-/// Elements of a factor at most: 16 rows of 64.
-const MOST: usize = 1024;
-/// Elements of a row at most.
-pub(super) const LONGEST: usize = 64;
+/// Eight rows (or columns) of a factor, of `K` elements each.
+pub(super) type Rows<T, const K: usize> = [[T; K]; 8];
 
-/// A factor as numbers.
-pub(super) struct Numbers {
-    pub values: [f32; MOST],
-    /// Those that sums are aligned by: a zero has that of the smallest normal number of f32.
-    pub exponents: [i32; MOST],
-    /// None of them is infinite or NaN.
-    pub finite: bool,
-    /// Of eight rows each.
-    tiles: usize,
-    /// Elements that a tile has of a row.
-    along: usize,
+/// The elements of eight rows beside each other.
+pub(super) type Across<T, const K: usize> = [Eight<T>; K];
+
+/// The words of a row in a register.
+type Words = [u32; 4];
+
+/// What a row's words hold, by a number's lowest bits.
+#[inline(always)]
+fn apart<const N: usize>(words: Words, value: impl Fn(u32) -> f32) -> [f32; N] {
+    let per = N / 4;
+    from_fn(|i| value(words[i / per] >> (32 / per * (i % per))))
+}
+
+/// Eight rows from their registers; `row` takes the words of one apart.
+#[inline(always)]
+fn rows<const N: usize, const K: usize>(
+    register: impl Fn(usize) -> [u32; LANES],
+    row: impl Fn(Words) -> [f32; N],
+) -> Rows<f32, K> {
+    let mut rows = [[0.0; K]; 8];
+    for step in 0..K / N {
+        let words = register(step);
+        for (r, to) in rows.iter_mut().enumerate() {
+            to[N * step..][..N].copy_from_slice(&row([
+                words[4 * r],
+                words[4 * r + 1],
+                words[4 * r + 2],
+                words[4 * r + 3],
+            ]));
+        }
+    }
+    rows
+}
+
+/// The numbers of eight rows; `register` gives their registers, of which each goes on where the one before it ends.
+///
+/// # Safety
+/// With `FAST`, the CPU has AVX2 and F16C.
+#[inline(always)]
+pub(super) unsafe fn widen<const FAST: bool, const K: usize>(
+    kind: Kind,
+    register: impl Fn(usize) -> [u32; LANES],
+) -> Rows<f32, K> {
+    #[cfg(target_arch = "x86_64")]
+    if FAST {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match kind {
+                Kind::F16 => return rows(register, |words| fast::f16(words)),
+                Kind::BF16 => return rows(register, |words| fast::bf16(words)),
+                Kind::E4M3 => return rows(register, |words| fast::e4m3(words)),
+                Kind::E5M2 => return rows(register, |words| fast::e5m2(words)),
+                Kind::S8 => return rows(register, |words| fast::s8(words)),
+                Kind::U8 => return rows(register, |words| fast::u8(words)),
+                _ => {}
+            }
+        }
+    }
+    match kind {
+        Kind::F16 => rows(register, |words| apart::<8>(words, |w| f16_to_f32(w as u16))),
+        Kind::BF16 => rows(register, |words| apart::<8>(words, |w| f32::from_bits(w << 16))),
+        // tf32 takes the upper 19 bits of an f32.
+        Kind::TF32 => rows(register, |words| words.map(|w| f32::from_bits(w & 0xffff_e000))),
+        Kind::E4M3 => rows(register, |words| apart::<16>(words, e4m3)),
+        Kind::E5M2 => rows(register, |words| apart::<16>(words, |w| f16_to_f32((w << 8) as u16))),
+        Kind::S8 => rows(register, |words| apart::<16>(words, |w| f32::from(w as i8))),
+        Kind::U8 => rows(register, |words| apart::<16>(words, |w| f32::from(w as u8))),
+        Kind::S4 => rows(register, |words| apart::<32>(words, |w| f32::from((w << 4) as i8 >> 4))),
+        Kind::U4 => rows(register, |words| apart::<32>(words, |w| f32::from(w as u8 & 15))),
+        // No products of these come here.
+        Kind::F32 | Kind::F64 | Kind::B1 | Kind::S32 => [[0.0; K]; 8],
+    }
 }
 
 /// An e4m3 number: by way of f16, whose exponents are off by 8.
@@ -32,32 +92,87 @@ fn e4m3(bits: u32) -> f32 {
     if bits & 0x7f == 0x7f { f32::NAN } else { value }
 }
 
-/// Takes words apart; `value` looks at the lowest bits of what it is given.
-#[inline(always)]
-fn spread<const PER: usize>(words: &[u32; LANES], to: &mut [f32], value: impl Fn(u32) -> f32) {
-    for (word, to) in words.iter().zip(to.chunks_exact_mut(PER)) {
-        for (e, to) in to.iter_mut().enumerate() {
-            *to = value(word >> (32 / PER * e));
-        }
-    }
-}
+/// The words of a row apart, by vectors.
+#[cfg(target_arch = "x86_64")]
+mod fast {
+    use super::Words;
+    use std::arch::x86_64::*;
 
-/// The numbers of a register.
-#[inline(always)]
-pub(super) fn widen(kind: Kind, words: &[u32; LANES], to: &mut [f32]) {
-    match kind {
-        Kind::F16 => spread::<2>(words, to, |w| f16_to_f32(w as u16)),
-        Kind::BF16 => spread::<2>(words, to, |w| f32::from_bits(w << 16)),
-        // tf32 takes the upper 19 bits of an f32.
-        Kind::TF32 => spread::<1>(words, to, |w| f32::from_bits(w & 0xffff_e000)),
-        Kind::E4M3 => spread::<4>(words, to, e4m3),
-        Kind::E5M2 => spread::<4>(words, to, |w| f16_to_f32((w << 8) as u16)),
-        Kind::S8 => spread::<4>(words, to, |w| f32::from(w as i8)),
-        Kind::U8 => spread::<4>(words, to, |w| f32::from(w as u8)),
-        Kind::S4 => spread::<8>(words, to, |w| f32::from((w << 4) as i8 >> 4)),
-        Kind::U4 => spread::<8>(words, to, |w| f32::from(w as u8 & 15)),
-        // No products of these come here.
-        Kind::F32 | Kind::F64 | Kind::B1 | Kind::S32 => {}
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load(words: Words) -> __m128i {
+        // SAFETY: sixteen bytes.
+        unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
+    }
+
+    /// Two vectors of eight, or one.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn store<const N: usize, const VECTORS: usize>(vectors: [__m256; VECTORS]) -> [f32; N] {
+        const { assert!(N == 8 * VECTORS) };
+        let mut to = [0.0; N];
+        // SAFETY: as many elements of four bytes.
+        unsafe { to.as_mut_ptr().cast::<[__m256; VECTORS]>().write_unaligned(vectors) };
+        to
+    }
+
+    /// Sixteen halves.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn halves(halves: __m256i) -> [__m256; 2] {
+        [_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves))]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn f16(words: Words) -> [f32; 8] {
+        store([_mm256_cvtph_ps(load(words))])
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn bf16(words: Words) -> [f32; 8] {
+        store([_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load(words))))])
+    }
+
+    /// By way of f16, as [`e4m3`](super::e4m3): what comes out as 480 is NaN.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn e4m3(words: Words) -> [f32; 16] {
+        let bytes = _mm256_cvtepu8_epi16(load(words));
+        let sign = _mm256_slli_epi16::<8>(_mm256_and_si256(bytes, _mm256_set1_epi16(0x80)));
+        let rest = _mm256_slli_epi16::<7>(_mm256_and_si256(bytes, _mm256_set1_epi16(0x7f)));
+        let [scale, most, magnitude] = [256.0, 480.0, f32::from_bits(!0 >> 1)].map(|x| _mm256_set1_ps(x));
+        store(halves(_mm256_or_si256(sign, rest)).map(|half| {
+            let value = _mm256_mul_ps(half, scale);
+            // All bits where it is NaN, else none.
+            let nan = _mm256_cmp_ps::<_CMP_EQ_OQ>(_mm256_and_ps(value, magnitude), most);
+            _mm256_or_ps(value, nan)
+        }))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn e5m2(words: Words) -> [f32; 16] {
+        store(halves(_mm256_slli_epi16::<8>(_mm256_cvtepu8_epi16(load(words)))))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn s8(words: Words) -> [f32; 16] {
+        let bytes = load(words);
+        let [low, high] =
+            [bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
+        store([low, high])
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn u8(words: Words) -> [f32; 16] {
+        let bytes = load(words);
+        let [low, high] =
+            [bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
+        store([low, high])
     }
 }
 
@@ -76,55 +191,62 @@ pub(super) fn exponent(value: f32, field: i32, least: i32) -> i32 {
     if value == 0.0 { -126 } else { (field - 127).max(least) }
 }
 
-impl Numbers {
-    /// Reads the factor whose registers stand in the list from `first` on, of `rows` rows (or columns) of `k` elements.
+/// The exponents of numbers, those that sums are aligned by (a zero has that of the smallest normal number of f32), and whether none
+/// of the numbers is infinite or NaN.
+#[inline(always)]
+pub(super) fn exponents<const A: usize, const B: usize>(kind: Kind, numbers: &[[f32; B]; A]) -> ([[i32; B]; A], bool) {
+    let least = least(kind);
+    let (mut exponents, mut highest) = ([[0; B]; A], 0);
+    for (numbers, exponents) in numbers.iter().zip(&mut exponents) {
+        for (number, exponent) in numbers.iter().zip(exponents) {
+            let field = (number.to_bits() >> 23 & 0xff) as i32;
+            highest = highest.max(field);
+            *exponent = self::exponent(*number, field, least);
+        }
+    }
+    (exponents, highest < 255)
+}
+
+/// A factor in the registers of an instruction.
+#[derive(Clone, Copy)]
+pub(super) struct Registers<'a> {
+    pub cx: &'a Cx,
+    pub op: &'a Op,
+    /// The first of them in the list.
+    pub first: usize,
+    /// Of eight rows each.
+    pub tiles: usize,
+    pub kind: Kind,
+}
+
+impl Registers<'_> {
+    /// Eight rows of `K` elements.
     ///
     /// # Safety
-    /// The contract of handlers; the list has the factor's registers there.
+    /// The contract of handlers; the list has the registers of a factor there, of so many tiles and elements. With `FAST`, the CPU has
+    /// F16C.
     #[inline(always)]
-    pub unsafe fn read(cx: &Cx, op: &Op, first: usize, (rows, k, kind): (usize, usize, Kind)) -> Numbers {
-        let per = kind.per_register();
-        let (tiles, along, each) = (rows / 8, 4 * per, LANES * per);
-        let (values, exponents) = ([0.0; MOST], [0; MOST]);
-        let mut numbers = Numbers { values, exponents, finite: true, tiles, along };
-        let count = (rows * k).min(MOST);
-        for (r, to) in numbers.values[..count].chunks_exact_mut(each).enumerate() {
-            // SAFETY: by the contract.
-            let words = unsafe { row_of::<u32>(cx.src(cx.list(op, first + r))) };
-            widen(kind, &words, to);
+    pub unsafe fn rows<const FAST: bool, const K: usize>(&self, tile: usize) -> Rows<f32, K> {
+        // SAFETY: by the contract.
+        unsafe {
+            widen::<FAST, K>(self.kind, |step| {
+                row_of::<u32>(self.cx.src(self.cx.list(self.op, self.first + tile + self.tiles * step)))
+            })
         }
-        if !kind.is_int() {
-            let least = least(kind);
-            let mut highest = 0;
-            for (value, exponent) in numbers.values[..count].iter().zip(&mut numbers.exponents) {
-                let field = (value.to_bits() >> 23 & 0xff) as i32;
-                highest = highest.max(field);
-                *exponent = self::exponent(*value, field, least);
-            }
-            numbers.finite = highest < 255;
-        }
-        numbers
     }
 
-    /// Elements of a row, tile by tile.
+    /// Eight columns of `K` elements, beside each other.
+    ///
+    /// # Safety
+    /// As for [`rows`](Registers::rows).
     #[inline(always)]
-    pub fn row<T: Copy + Default>(&self, all: &[T; MOST], row: usize, k: usize) -> [T; LONGEST] {
-        let mut elements = [T::default(); LONGEST];
-        for (step, to) in elements[..k].chunks_exact_mut(self.along).enumerate() {
-            let from = (row / 8 + self.tiles * step) * 8 + row % 8;
-            to.copy_from_slice(&all[from * self.along..][..self.along]);
+    pub unsafe fn columns<const FAST: bool, const K: usize>(&self, tile: usize) -> Across<f32, K> {
+        // SAFETY: the caller's promise.
+        let rows = unsafe { self.rows::<FAST, K>(tile) };
+        let mut across = [[0.0; 8]; K];
+        for (k, across) in across.iter_mut().enumerate() {
+            *across = rows.map(|row| row[k]);
         }
-        elements
-    }
-
-    /// Eight rows beside each other.
-    #[inline(always)]
-    pub fn columns<T: Copy + Default>(&self, all: &[T; MOST], tile: usize, k: usize) -> [Eight<T>; LONGEST] {
-        let mut columns = [[T::default(); 8]; LONGEST];
-        for i in 0..8 {
-            let row = self.row(all, 8 * tile + i, k);
-            columns[..k].iter_mut().zip(row).for_each(|(column, element)| column[i] = element);
-        }
-        columns
+        across
     }
 }
