@@ -226,40 +226,47 @@ pub fn count_sectors(cx: &mut Cx, store: bool, sectors: u64) {
 
 /// Distinct 32-byte sectors. Accesses are aligned, so one of up to 32 bytes lies in one sector.
 pub fn sectors(addresses: &[u64], bytes: u64) -> u64 {
-    let per = bytes.div_ceil(32);
-    // Neighbouring lanes mostly have neighbouring places: then each sector begins once.
-    let steps = addresses.windows(2);
-    let (rising, begun) = steps.fold((true, 1), |(rising, begun), pair| {
-        (rising & (pair[0] <= pair[1]), begun + u64::from(pair[0] >> 5 != pair[1] >> 5))
-    });
-    if rising {
-        return if addresses.is_empty() { 0 } else { begun * per };
+    let Some(&first) = addresses.first() else { return 0 };
+    // Neighbouring lanes mostly have neighbouring places, and runs of lanes one sector.
+    let mut runs = [first >> 5; LANES + 1];
+    let (mut count, mut rises) = (1, true);
+    for &address in addresses.iter().take(LANES) {
+        let (before, sector) = (runs[count - 1], address >> 5);
+        runs[count] = sector;
+        count += usize::from(sector != before);
+        rises &= before <= sector;
     }
-    let Some(&low) = addresses.iter().min() else { return 0 };
+    let runs = &runs[..count];
+    // Groups of four lanes, as matrix instructions have them, are eight.
+    let distinct = if rises {
+        count
+    } else if count <= 12 {
+        runs.iter().enumerate().filter(|(i, sector)| !runs[..*i].contains(sector)).count()
+    } else {
+        distinct(runs)
+    };
+    distinct as u64 * bytes.div_ceil(32)
+}
+
+/// The number of different sectors.
+fn distinct(sectors: &[u64]) -> usize {
+    let low = sectors.iter().copied().min().unwrap_or(0);
     // Most warps stay within 8 KiB of their lowest address: a bitmap of sectors does.
     let mut near = [0u64; 4];
     let mut far = [0u64; LANES];
-    let (mut count, mut others) = (0, 0);
-    // Neighbours are mostly of one word of the bitmap, which so stays in a register.
-    let (mut at, mut bits) = (0, 0);
-    for &address in addresses {
-        let sector = (address >> 5) - (low >> 5);
-        let word = (sector >> 6) as usize;
-        if word == at {
-            bits |= 1 << (sector & 63);
-        } else if word < near.len() {
-            near[at] |= bits;
-            (at, bits) = (word, 1 << (sector & 63));
-        } else if !far[..others].contains(&sector) {
-            far[others] = sector;
-            others += 1;
+    let mut others = 0;
+    for &sector in sectors {
+        let sector = sector - low;
+        match near.get_mut((sector >> 6) as usize) {
+            Some(word) => *word |= 1 << (sector & 63),
+            None if far[..others].contains(&sector) => {}
+            None => {
+                far[others] = sector;
+                others += 1;
+            }
         }
     }
-    near[at] |= bits;
-    for word in near {
-        count += u64::from(word.count_ones());
-    }
-    (count + others as u64) * per
+    near.iter().map(|word| word.count_ones() as usize).sum::<usize>() + others
 }
 
 /// Passes over the banks beyond the ideal: lanes are served 32, 16 or 8 at a time, for 4, 8 or 16 bytes.
