@@ -15,11 +15,11 @@ pub(super) type Rows<T, const K: usize> = [[T; K]; 8];
 pub(super) type Across<T, const K: usize> = [Eight<T>; K];
 
 /// The words of a row in a register.
-type Words = [u32; 4];
+type RowWords = [u32; 4];
 
 /// What a row's words hold, by a number's lowest bits.
 #[inline(always)]
-fn apart<const N: usize>(words: Words, value: impl Fn(u32) -> f32) -> [f32; N] {
+fn apart<const N: usize>(words: RowWords, value: impl Fn(u32) -> f32) -> [f32; N] {
     let per = N / 4;
     from_fn(|i| value(words[i / per] >> (32 / per * (i % per))))
 }
@@ -28,7 +28,7 @@ fn apart<const N: usize>(words: Words, value: impl Fn(u32) -> f32) -> [f32; N] {
 #[inline(always)]
 fn rows<const N: usize, const K: usize>(
     register: impl Fn(usize) -> [u32; LANES],
-    row: impl Fn(Words) -> [f32; N],
+    row: impl Fn(RowWords) -> [f32; N],
 ) -> Rows<f32, K> {
     let mut rows = [[0.0; K]; 8];
     for step in 0..K / N {
@@ -95,12 +95,12 @@ fn e4m3(bits: u32) -> f32 {
 /// The words of a row apart, by vectors.
 #[cfg(target_arch = "x86_64")]
 mod fast {
-    use super::Words;
+    use super::RowWords;
     use std::arch::x86_64::*;
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn load(words: Words) -> __m128i {
+    fn load(words: RowWords) -> __m128i {
         // SAFETY: sixteen bytes.
         unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
     }
@@ -125,20 +125,20 @@ mod fast {
 
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn f16(words: Words) -> [f32; 8] {
+    pub fn f16(words: RowWords) -> [f32; 8] {
         store([_mm256_cvtph_ps(load(words))])
     }
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn bf16(words: Words) -> [f32; 8] {
+    pub fn bf16(words: RowWords) -> [f32; 8] {
         store([_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load(words))))])
     }
 
     /// By way of f16, as [`e4m3`](super::e4m3): what comes out as 480 is NaN.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn e4m3(words: Words) -> [f32; 16] {
+    pub fn e4m3(words: RowWords) -> [f32; 16] {
         let bytes = _mm256_cvtepu8_epi16(load(words));
         let sign = _mm256_slli_epi16::<8>(_mm256_and_si256(bytes, _mm256_set1_epi16(0x80)));
         let rest = _mm256_slli_epi16::<7>(_mm256_and_si256(bytes, _mm256_set1_epi16(0x7f)));
@@ -153,13 +153,13 @@ mod fast {
 
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn e5m2(words: Words) -> [f32; 16] {
+    pub fn e5m2(words: RowWords) -> [f32; 16] {
         store(halves(_mm256_slli_epi16::<8>(_mm256_cvtepu8_epi16(load(words)))))
     }
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn s8(words: Words) -> [f32; 16] {
+    pub fn s8(words: RowWords) -> [f32; 16] {
         let bytes = load(words);
         let [low, high] =
             [bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
@@ -168,7 +168,7 @@ mod fast {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn u8(words: Words) -> [f32; 16] {
+    pub fn u8(words: RowWords) -> [f32; 16] {
         let bytes = load(words);
         let [low, high] =
             [bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
