@@ -126,19 +126,6 @@ fn factors<'a>(cx: &'a Cx, op: &'a Op, shape: Shape) -> [Registers<'a>; 2] {
     })
 }
 
-/// Calls a function for a product of so many elements of k.
-macro_rules! by_length {
-    ($k:expr, $of:ident::<$flag:ident, _>($($argument:expr),*)) => {
-        match $k {
-            4 => $of::<$flag, 4>($($argument),*),
-            8 => $of::<$flag, 8>($($argument),*),
-            16 => $of::<$flag, 16>($($argument),*),
-            32 => $of::<$flag, 32>($($argument),*),
-            _ => $of::<$flag, 64>($($argument),*),
-        }
-    };
-}
-
 /// The result where a factor or the accumulator is NaN.
 const NAN: u32 = 0x7fff_ffff;
 
@@ -161,7 +148,7 @@ impl<E: FnMut(usize, usize, u32) -> u32, const FAST: bool, const K: usize> Produ
     fn columns(&mut self, tile: usize) {
         let b = self.factors[1];
         // SAFETY: by the contract of `floats`.
-        let mut values = unsafe { b.columns::<FAST, K>(tile) };
+        let mut values = unsafe { b.columns::<FAST, false, K>(tile) };
         let (mut exponents, finite) = exponents(b.kind, &values);
         self.apart = [[false; 8]; 2];
         if !finite {
@@ -181,7 +168,7 @@ impl<E: FnMut(usize, usize, u32) -> u32, const FAST: bool, const K: usize> Produ
     fn rows(&mut self, tile: usize) {
         let a = self.factors[0];
         // SAFETY: by the contract of `floats`.
-        let values = unsafe { a.rows::<FAST, K>(tile) };
+        let values = unsafe { a.rows::<FAST, false, K>(tile) };
         let (exponents, finite) = exponents(a.kind, &values);
         self.rows = (values, exponents, finite);
         self.tiles[0] = tile;
@@ -225,7 +212,14 @@ pub unsafe fn floats<const FAST: bool>(
     exact: impl FnMut(usize, usize, u32) -> u32,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { by_length!(shape.k, floats_of::<FAST, _>(cx, op, shape, sum, exact)) }
+    unsafe {
+        match shape.k {
+            4 => floats_of::<FAST, 4>(cx, op, shape, sum, exact),
+            8 => floats_of::<FAST, 8>(cx, op, shape, sum, exact),
+            16 => floats_of::<FAST, 16>(cx, op, shape, sum, exact),
+            _ => floats_of::<FAST, 32>(cx, op, shape, sum, exact),
+        }
+    }
 }
 
 /// # Safety
@@ -264,13 +258,13 @@ impl<const FAST: bool, const K: usize> Product for Integers<'_, FAST, K> {
     #[inline(always)]
     fn columns(&mut self, tile: usize) {
         // SAFETY: by the contract of `integers`.
-        self.columns = unsafe { self.factors[1].columns::<FAST, K>(tile) };
+        self.columns = unsafe { self.factors[1].columns::<FAST, true, K>(tile) };
     }
 
     #[inline(always)]
     fn rows(&mut self, tile: usize) {
         // SAFETY: by the contract of `integers`.
-        self.rows = unsafe { self.factors[0].rows::<FAST, K>(tile) };
+        self.rows = unsafe { self.factors[0].rows::<FAST, true, K>(tile) };
     }
 
     #[inline(always)]
@@ -288,7 +282,13 @@ impl<const FAST: bool, const K: usize> Product for Integers<'_, FAST, K> {
 #[inline(always)]
 pub unsafe fn integers<const FAST: bool>(cx: &Cx, op: &Op, shape: Shape) {
     // SAFETY: the caller's promise.
-    unsafe { by_length!(shape.k, integers_of::<FAST, _>(cx, op, shape)) }
+    unsafe {
+        match shape.k {
+            16 => integers_of::<FAST, 16>(cx, op, shape),
+            32 => integers_of::<FAST, 32>(cx, op, shape),
+            _ => integers_of::<FAST, 64>(cx, op, shape),
+        }
+    }
 }
 
 /// # Safety
@@ -383,7 +383,7 @@ mod tests {
     /// An element as `Numbers` has it.
     fn number(kind: Kind, code: u32) -> (f32, i32) {
         // SAFETY: without vectors of a CPU.
-        let rows = unsafe { widen::<false, 32>(kind, |_| [code; LANES]) };
+        let rows = unsafe { widen::<false, false, 32>(kind, |_| [code; LANES]) };
         let (exponents, _) = exponents(kind, &rows);
         (rows[0][0], exponents[0][0])
     }

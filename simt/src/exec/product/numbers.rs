@@ -45,12 +45,12 @@ fn rows<const N: usize, const K: usize>(
     rows
 }
 
-/// The numbers of eight rows; `register` gives their registers, of which each goes on where the one before it ends.
+/// The numbers of eight rows, integers or others; `register` gives their registers, of which each goes on where the one before it ends.
 ///
 /// # Safety
 /// With `FAST`, the CPU has AVX2 and F16C.
 #[inline(always)]
-pub(super) unsafe fn widen<const FAST: bool, const K: usize>(
+pub(super) unsafe fn widen<const FAST: bool, const INT: bool, const K: usize>(
     kind: Kind,
     register: impl Fn(usize) -> [u32; LANES],
 ) -> Rows<f32, K> {
@@ -59,15 +59,25 @@ pub(super) unsafe fn widen<const FAST: bool, const K: usize>(
         // SAFETY: the caller's promise.
         unsafe {
             match kind {
+                Kind::S8 if INT => return rows(register, |words| fast::s8(words)),
+                Kind::U8 if INT => return rows(register, |words| fast::u8(words)),
+                _ if INT => {}
                 Kind::F16 => return rows(register, |words| fast::f16(words)),
                 Kind::BF16 => return rows(register, |words| fast::bf16(words)),
                 Kind::E4M3 => return rows(register, |words| fast::e4m3(words)),
                 Kind::E5M2 => return rows(register, |words| fast::e5m2(words)),
-                Kind::S8 => return rows(register, |words| fast::s8(words)),
-                Kind::U8 => return rows(register, |words| fast::u8(words)),
                 _ => {}
             }
         }
+    }
+    if INT {
+        return match kind {
+            Kind::S8 => rows(register, |words| apart::<16>(words, |w| f32::from(w as i8))),
+            Kind::U8 => rows(register, |words| apart::<16>(words, |w| f32::from(w as u8))),
+            Kind::S4 => rows(register, |words| apart::<32>(words, |w| f32::from((w << 4) as i8 >> 4))),
+            Kind::U4 => rows(register, |words| apart::<32>(words, |w| f32::from(w as u8 & 15))),
+            _ => [[0.0; K]; 8],
+        };
     }
     match kind {
         Kind::F16 => rows(register, |words| apart::<8>(words, |w| f16_to_f32(w as u16))),
@@ -76,12 +86,8 @@ pub(super) unsafe fn widen<const FAST: bool, const K: usize>(
         Kind::TF32 => rows(register, |words| words.map(|w| f32::from_bits(w & 0xffff_e000))),
         Kind::E4M3 => rows(register, |words| apart::<16>(words, e4m3)),
         Kind::E5M2 => rows(register, |words| apart::<16>(words, |w| f16_to_f32((w << 8) as u16))),
-        Kind::S8 => rows(register, |words| apart::<16>(words, |w| f32::from(w as i8))),
-        Kind::U8 => rows(register, |words| apart::<16>(words, |w| f32::from(w as u8))),
-        Kind::S4 => rows(register, |words| apart::<32>(words, |w| f32::from((w << 4) as i8 >> 4))),
-        Kind::U4 => rows(register, |words| apart::<32>(words, |w| f32::from(w as u8 & 15))),
         // No products of these come here.
-        Kind::F32 | Kind::F64 | Kind::B1 | Kind::S32 => [[0.0; K]; 8],
+        _ => [[0.0; K]; 8],
     }
 }
 
@@ -226,10 +232,10 @@ impl Registers<'_> {
     /// The contract of handlers; the list has the registers of a factor there, of so many tiles and elements. With `FAST`, the CPU has
     /// F16C.
     #[inline(always)]
-    pub unsafe fn rows<const FAST: bool, const K: usize>(&self, tile: usize) -> Rows<f32, K> {
+    pub unsafe fn rows<const FAST: bool, const INT: bool, const K: usize>(&self, tile: usize) -> Rows<f32, K> {
         // SAFETY: by the contract.
         unsafe {
-            widen::<FAST, K>(self.kind, |step| {
+            widen::<FAST, INT, K>(self.kind, |step| {
                 row_of::<u32>(self.cx.src(self.cx.list(self.op, self.first + tile + self.tiles * step)))
             })
         }
@@ -240,9 +246,9 @@ impl Registers<'_> {
     /// # Safety
     /// As for [`rows`](Registers::rows).
     #[inline(always)]
-    pub unsafe fn columns<const FAST: bool, const K: usize>(&self, tile: usize) -> Across<f32, K> {
+    pub unsafe fn columns<const FAST: bool, const INT: bool, const K: usize>(&self, tile: usize) -> Across<f32, K> {
         // SAFETY: the caller's promise.
-        let rows = unsafe { self.rows::<FAST, K>(tile) };
+        let rows = unsafe { self.rows::<FAST, INT, K>(tile) };
         let mut across = [[0.0; 8]; K];
         for (k, across) in across.iter_mut().enumerate() {
             *across = rows.map(|row| row[k]);
