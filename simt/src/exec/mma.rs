@@ -270,7 +270,7 @@ unsafe fn body<const FAST: bool>(cx: &mut Cx, op: &Op) -> Flow {
             (kind, ..) if kind.is_int() => product::integers::<FAST>(cx, op, shape),
             _ if shape.is_quads() => quads(cx, op, shape, sum),
             (Kind::F64, ..) | (_, Kind::F16, _) | (.., Kind::F16) => one_by_one(cx, op, shape, sum),
-            // x86 without AVX2 is rare, and code for it would be a hundredth of a program.
+            // By the definition: x86 without AVX2 is rare, and steps of eight compiled for it would be a hundredth of a program.
             _ if !FAST && cfg!(target_arch = "x86_64") => one_by_one(cx, op, shape, sum),
             _ => {
                 let factors = OnceCell::new();

@@ -237,7 +237,7 @@ pub fn sectors(addresses: &[u64], bytes: u64) -> u64 {
         rises &= before <= sector;
     }
     let runs = &runs[..count];
-    // Groups of four lanes, as matrix instructions have them, are eight.
+    // Few are compared with each other: groups of four lanes, as fragments of matrices are read, give eight.
     let distinct = if rises {
         count
     } else if count <= 12 {

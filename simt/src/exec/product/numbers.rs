@@ -45,7 +45,8 @@ fn rows<const N: usize, const K: usize>(
     rows
 }
 
-/// The numbers of eight rows, integers or others; `register` gives their registers, of which each goes on where the one before it ends.
+/// The numbers of eight rows, of integers (`INT`) or of floating-point numbers, so that a product has no code of the others;
+/// `register` gives their registers, of which each goes on where the one before it ends.
 ///
 /// # Safety
 /// With `FAST`, the CPU has AVX2 and F16C.
@@ -58,36 +59,33 @@ pub(super) unsafe fn widen<const FAST: bool, const INT: bool, const K: usize>(
     if FAST {
         // SAFETY: the caller's promise.
         unsafe {
-            match kind {
-                Kind::S8 if INT => return rows(register, |words| fast::s8(words)),
-                Kind::U8 if INT => return rows(register, |words| fast::u8(words)),
-                _ if INT => {}
-                Kind::F16 => return rows(register, |words| fast::f16(words)),
-                Kind::BF16 => return rows(register, |words| fast::bf16(words)),
-                Kind::E4M3 => return rows(register, |words| fast::e4m3(words)),
-                Kind::E5M2 => return rows(register, |words| fast::e5m2(words)),
+            match (kind, INT) {
+                (Kind::F16, false) => return rows(register, |words| fast::f16(words)),
+                (Kind::BF16, false) => return rows(register, |words| fast::bf16(words)),
+                (Kind::E4M3, false) => return rows(register, |words| fast::e4m3(words)),
+                (Kind::E5M2, false) => return rows(register, |words| fast::e5m2(words)),
+                (Kind::S8, true) => return rows(register, |words| fast::bytes::<true>(words)),
+                (Kind::U8, true) => return rows(register, |words| fast::bytes::<false>(words)),
+                // The rarer ones by what follows, compiled for these features.
                 _ => {}
             }
         }
     }
-    if INT {
-        return match kind {
-            Kind::S8 => rows(register, |words| apart::<16>(words, |w| f32::from(w as i8))),
-            Kind::U8 => rows(register, |words| apart::<16>(words, |w| f32::from(w as u8))),
-            Kind::S4 => rows(register, |words| apart::<32>(words, |w| f32::from((w << 4) as i8 >> 4))),
-            Kind::U4 => rows(register, |words| apart::<32>(words, |w| f32::from(w as u8 & 15))),
-            _ => [[0.0; K]; 8],
-        };
-    }
-    match kind {
-        Kind::F16 => rows(register, |words| apart::<8>(words, |w| f16_to_f32(w as u16))),
-        Kind::BF16 => rows(register, |words| apart::<8>(words, |w| f32::from_bits(w << 16))),
+    match (kind, INT) {
+        (Kind::F16, false) => rows(register, |words| apart::<8>(words, |w| f16_to_f32(w as u16))),
+        (Kind::BF16, false) => rows(register, |words| apart::<8>(words, |w| f32::from_bits(w << 16))),
         // tf32 takes the upper 19 bits of an f32.
-        Kind::TF32 => rows(register, |words| words.map(|w| f32::from_bits(w & 0xffff_e000))),
-        Kind::E4M3 => rows(register, |words| apart::<16>(words, e4m3)),
-        Kind::E5M2 => rows(register, |words| apart::<16>(words, |w| f16_to_f32((w << 8) as u16))),
-        // No products of these come here.
-        _ => [[0.0; K]; 8],
+        (Kind::TF32, false) => rows(register, |words| words.map(|w| f32::from_bits(w & 0xffff_e000))),
+        (Kind::E4M3, false) => rows(register, |words| apart::<16>(words, e4m3)),
+        (Kind::E5M2, false) => rows(register, |words| apart::<16>(words, |w| f16_to_f32((w << 8) as u16))),
+        (Kind::S8, true) => rows(register, |words| apart::<16>(words, |w| f32::from(w as i8))),
+        (Kind::U8, true) => rows(register, |words| apart::<16>(words, |w| f32::from(w as u8))),
+        (Kind::S4, true) => rows(register, |words| apart::<32>(words, |w| f32::from((w << 4) as i8 >> 4))),
+        (Kind::U4, true) => rows(register, |words| apart::<32>(words, |w| f32::from(w as u8 & 15))),
+        // No products of these come here: not of f32, f64, b1 and s32, and lowering pairs only types of one sort.
+        (Kind::F16 | Kind::BF16 | Kind::TF32 | Kind::E4M3 | Kind::E5M2, true)
+        | (Kind::S8 | Kind::U8 | Kind::S4 | Kind::U4, false)
+        | (Kind::F32 | Kind::F64 | Kind::B1 | Kind::S32, _) => [[0.0; K]; 8],
     }
 }
 
@@ -165,20 +163,12 @@ mod fast {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn s8(words: RowWords) -> [f32; 16] {
+    pub fn bytes<const SIGNED: bool>(words: RowWords) -> [f32; 16] {
         let bytes = load(words);
-        let [low, high] =
-            [bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
-        store([low, high])
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub fn u8(words: RowWords) -> [f32; 16] {
-        let bytes = load(words);
-        let [low, high] =
-            [bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
-        store([low, high])
+        store([bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| {
+            let words = if SIGNED { _mm256_cvtepi8_epi32(bytes) } else { _mm256_cvtepu8_epi32(bytes) };
+            _mm256_cvtepi32_ps(words)
+        }))
     }
 }
 
@@ -230,7 +220,7 @@ impl Registers<'_> {
     ///
     /// # Safety
     /// The contract of handlers; the list has the registers of a factor there, of so many tiles and elements. With `FAST`, the CPU has
-    /// F16C.
+    /// AVX2 and F16C.
     #[inline(always)]
     pub unsafe fn rows<const FAST: bool, const INT: bool, const K: usize>(&self, tile: usize) -> Rows<f32, K> {
         // SAFETY: by the contract.
@@ -254,5 +244,58 @@ impl Registers<'_> {
             *across = rows.map(|row| row[k]);
         }
         across
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// Machines without AVX2 take these numbers by words.
+    #[test]
+    fn vectors_give_the_numbers_that_words_give() {
+        fn agree<const INT: bool, const K: usize>(kind: Kind, of: impl Fn(usize) -> [u32; LANES]) {
+            // SAFETY: without vectors of a CPU; and with them, where it has them.
+            let (words, vectors) = unsafe { (widen::<false, INT, K>(kind, &of), widen::<true, INT, K>(kind, &of)) };
+            for (word, vector) in words.as_flattened().iter().zip(vectors.as_flattened()) {
+                assert!(
+                    word.to_bits() == vector.to_bits() || word.is_nan() && vector.is_nan(),
+                    "{kind:?}: {word} {vector}"
+                );
+            }
+            // An element is where the figures of the ISA have it: registers go on along k.
+            let of_lane = 4 * kind.per_register();
+            for (r, row) in words.iter().enumerate() {
+                for (k, number) in row.iter().enumerate() {
+                    let word = of(k / of_lane)[4 * r + k % of_lane / kind.per_register()];
+                    let code = word >> (kind.bits() as usize * (k % kind.per_register()));
+                    // SAFETY: as above.
+                    let one = unsafe { widen::<false, INT, K>(kind, |_| [code; LANES])[0][0] };
+                    assert!(one.to_bits() == number.to_bits() || one.is_nan() && number.is_nan(), "{kind:?} {r} {k}");
+                }
+            }
+        }
+        if !super::super::super::lanes::simd() {
+            return;
+        }
+        let mut state = 3u64;
+        for _ in 0..20 {
+            let data: [[u32; LANES]; 8] = from_fn(|_| {
+                from_fn(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    (state >> 32) as u32
+                })
+            });
+            let of = |step: usize| data[step];
+            for kind in [Kind::F16, Kind::BF16, Kind::E4M3, Kind::E5M2] {
+                agree::<false, 16>(kind, of);
+                agree::<false, 32>(kind, of);
+            }
+            agree::<false, 8>(Kind::TF32, of);
+            for kind in [Kind::S8, Kind::U8, Kind::S4, Kind::U4] {
+                agree::<true, 32>(kind, of);
+                agree::<true, 64>(kind, of);
+            }
+        }
     }
 }
