@@ -6,6 +6,9 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
 
 use crate::BuildError;
 
@@ -87,6 +90,36 @@ fn copy_into(from: &Path, to: &Path) -> Result<(), BuildError> {
         }
     }
     Ok(())
+}
+
+/// What cargo judges a file by, its length, and which file of the disk it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stamp {
+    bytes: u64,
+    modified: u128,
+    #[serde(default)]
+    node: u64,
+}
+
+impl Stamp {
+    /// `None`: it is no file, or is not there.
+    pub(crate) fn of(path: &Path) -> Option<Stamp> {
+        let meta = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        #[cfg(unix)]
+        let node = std::os::unix::fs::MetadataExt::ino(&meta);
+        #[cfg(not(unix))]
+        let node = 0;
+        Some(Stamp { bytes: meta.len(), modified: nanoseconds(meta.modified().ok()?), node })
+    }
+
+    /// Whether the file was written at that time or later.
+    pub(crate) fn is_since(&self, time: SystemTime) -> bool {
+        self.modified >= nanoseconds(time)
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> u128 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
 /// A checksum of a file of the cache, kept beside it: length and CRC-32.

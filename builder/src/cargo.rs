@@ -8,17 +8,20 @@
 mod messages;
 mod package;
 mod texts;
+mod units;
 
 pub(crate) use package::{Package, package, package_name};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use messages::Messages;
-use texts::Texts;
+pub(crate) use messages::Messages;
+use texts::{JoinedText, Texts};
+pub(crate) use units::Unit;
 
 use crate::BuildError;
 use crate::dependency::Patch;
+use crate::edit::{Edits, Ran};
 use crate::process::{clean_command, run};
 use crate::ptx;
 use crate::sysroot::{self, TARGET};
@@ -93,17 +96,34 @@ pub(crate) const PROFILE: &str = "warpsmith";
 impl Compilation<'_> {
     /// Compiles, or answers what is there already. The caller holds the lock of `target_dir`.
     pub(crate) fn run(&self) -> Result<Compiled, BuildError> {
+        let command = self.command(Units::Modules)?;
+        if let Some(compiled) = Edits::new(self, &command).compile()?
+            && self.why_whole(&compiled).is_none()
+        {
+            return Ok(compiled);
+        }
         let compiled = self.run_as(Units::Modules)?;
-        // A static of a dependency, for example; or an array that stays in registers only where the whole is seen.
-        let why = match ptx::unresolved(&compiled.ptx).first() {
-            Some(name) => format!("a module refers to `{name}` of a dependency"),
-            None if ptx::keeps_local_memory(&compiled.ptx, self.allow_local) => {
-                "a kernel keeps an array in local memory if modules are compiled apart".to_owned()
-            }
-            None => return Ok(compiled),
-        };
+        let Some(why) = self.why_whole(&compiled) else { return Ok(compiled) };
         eprintln!("warpsmith: {} is compiled as a whole for {}: {why}", self.package.name, self.arch);
         self.run_as(Units::Whole)
+    }
+
+    /// Why modules do not do: a static of a dependency, for example; or an array that stays in registers only where the whole is seen.
+    fn why_whole(&self, compiled: &Compiled) -> Option<String> {
+        match ptx::unresolved(&compiled.ptx).first() {
+            Some(name) => Some(format!("a module refers to `{name}` of a dependency")),
+            None if ptx::keeps_local_memory(&compiled.ptx, self.allow_local) => {
+                Some("a kernel keeps an array in local memory if modules are compiled apart".to_owned())
+            }
+            None => None,
+        }
+    }
+
+    /// The crates that may use unstable features.
+    pub(crate) fn unstable(&self) -> String {
+        // Cargo probes the flags with a crate called `___`.
+        let all = std::iter::once("___").chain(self.package.device_crates.iter().map(String::as_str));
+        all.collect::<Vec<_>>().join(",")
     }
 
     /// Cargo's command for the device's crates.
@@ -114,11 +134,8 @@ impl Compilation<'_> {
         let sysroot = sysroot::ensure(self.toolchain, self.cache, flags)?;
         let mut rustflags = vec![format!("--sysroot={}", sysroot.display())];
         rustflags.extend(self.rustflags.iter().cloned().chain(flags.iter().map(|flag| (*flag).to_owned())));
-        // Cargo probes the flags with a crate called `___`.
-        let unstable: Vec<&str> =
-            std::iter::once("___").chain(self.package.device_crates.iter().map(String::as_str)).collect();
         command
-            .env("RUSTC_BOOTSTRAP", unstable.join(","))
+            .env("RUSTC_BOOTSTRAP", self.unstable())
             .env("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\x1f"))
             .env("CARGO_INCREMENTAL", "0")
             // Empty, not unset: this also overrides a wrapper in the user's configuration.
@@ -127,7 +144,8 @@ impl Compilation<'_> {
             .env("CARGO_BUILD_BUILD_DIR", self.target_dir)
             // A static library runs link-time optimisation and needs no linker, and its file name
             // carries a hash, so that the architectures do not replace each other.
-            .args(["rustc", "--lib", "--crate-type=staticlib", "--message-format=json"])
+            // Twice verbose, it says how it starts the compiler.
+            .args(["rustc", "-vv", "--lib", "--crate-type=staticlib", "--message-format=json"])
             .args(["--package", &self.package.name, "--target", TARGET, "--profile", PROFILE])
             .arg("--manifest-path")
             .arg(&self.package.manifest)
@@ -175,14 +193,16 @@ impl Compilation<'_> {
 
     fn run_as(&self, units: Units) -> Result<Compiled, BuildError> {
         let had_incremental = units == Units::Modules && self.incremental().exists();
-        let output = run(&mut self.command(units)?)?;
+        let mut command = self.command(units)?;
+        let began = std::time::SystemTime::now();
+        let output = run(&mut command)?;
         let stdout = String::from_utf8_lossy(&output.stdout);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let messages = Messages::read(&stdout, &self.package.manifest);
         if !output.status.success() {
             let rendered = match messages.errors.is_empty() {
                 false => messages.errors.concat(),
-                true => stderr.into_owned(),
+                true => without_progress(&stderr),
             };
             return Err(self.failure(rendered, had_incremental));
         }
@@ -194,12 +214,24 @@ impl Compilation<'_> {
             units,
             crate_name: &self.package.crate_name,
             deps: self.target_dir.join(TARGET).join(PROFILE).join("deps"),
+            target_dir: self.target_dir,
         };
-        let ptx = texts.of(&archive, messages.fresh)?;
-        let inputs = std::fs::read_to_string(archive.with_extension("d"))
-            .map(|text| dep_info_files(&text, &self.package.workspace_root))
-            .unwrap_or_default();
-        Ok(Compiled { ptx, fresh: messages.fresh, warnings: messages.warnings, inputs })
+        let JoinedText { ptx, units: joined } = texts.of(&archive, messages.fresh)?;
+        let dep_info = std::fs::read_to_string(archive.with_extension("d")).unwrap_or_default();
+        let inputs = listed_files(&dep_info).into_iter().map(|name| self.package.workspace_root.join(name)).collect();
+        let compiled = Compiled { ptx, fresh: messages.fresh, warnings: messages.warnings, inputs };
+        if units == Units::Modules && !compiled.fresh {
+            let ran = Ran { compilation: self, said: &stderr, began, archive: &archive, compiled: &compiled };
+            let edits = Edits::new(self, &command);
+            edits.forget();
+            Unit::write_all(&joined, self.target_dir)?;
+            edits.remember(&ran);
+        }
+        Ok(compiled)
+    }
+
+    pub(crate) fn compile_error(&self, rendered: String) -> BuildError {
+        BuildError::Compile { package: self.package.name.clone(), arch: self.arch.clone(), rendered }
     }
 
     /// A mistake in the kernels, or files of an earlier build that are damaged.
@@ -211,35 +243,37 @@ impl Compilation<'_> {
         if stumbled || unreadable.iter().any(|words| rendered.contains(words)) {
             return BuildError::Damaged { path: self.target_dir.to_path_buf() };
         }
-        BuildError::Compile { package: self.package.name.clone(), arch: self.arch.clone(), rendered }
+        self.compile_error(rendered)
     }
+}
+
+/// What cargo says, but for what it does say only where it is asked to be verbose.
+fn without_progress(said: &str) -> String {
+    let is_progress =
+        |line: &&str| ["Running `", "Fresh ", "Dirty "].iter().any(|word| line.trim_start().starts_with(word));
+    said.lines().filter(|line| !is_progress(line)).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// File names of a Makefile-style list: separated by spaces, with `\ ` for a space in a name.
-fn dep_info_files(text: &str, base: &Path) -> Vec<PathBuf> {
+pub(crate) fn listed_files(text: &str) -> Vec<String> {
     let Some((_, list)) = text.lines().next().and_then(|line| line.split_once(": ")) else {
         return Vec::new();
     };
-    let mut files = Vec::new();
-    let mut name = String::new();
+    let mut files = vec![String::new()];
     let mut chars = list.chars().peekable();
     while let Some(c) = chars.next() {
-        match c {
-            '\\' if chars.peek() == Some(&' ') => {
+        match (c, files.last_mut()) {
+            ('\\', Some(name)) if chars.peek() == Some(&' ') => {
                 chars.next();
                 name.push(' ');
             }
-            ' ' => files.extend(take_path(&mut name, base)),
-            c => name.push(c),
+            (' ', _) => files.push(String::new()),
+            (c, Some(name)) => name.push(c),
+            (_, None) => {}
         }
     }
-    files.extend(take_path(&mut name, base));
+    files.retain(|name| !name.is_empty());
     files
-}
-
-fn take_path(name: &mut String, base: &Path) -> Option<PathBuf> {
-    let name = std::mem::take(name);
-    (!name.is_empty()).then(|| base.join(name))
 }
 
 #[cfg(test)]
@@ -248,8 +282,8 @@ mod tests {
 
     #[test]
     fn dep_info_with_spaces() {
-        let files = dep_info_files("/t/my\\ dir/libk.a: /w/a\\ b/src/lib.rs src/x.rs\n\n", Path::new("/w"));
-        assert_eq!(files, [PathBuf::from("/w/a b/src/lib.rs"), PathBuf::from("/w/src/x.rs")]);
-        assert!(dep_info_files("", Path::new("/w")).is_empty());
+        let files = listed_files("/t/my\\ dir/libk.a: /w/a\\ b/src/lib.rs src/x.rs\n\n");
+        assert_eq!(files, ["/w/a b/src/lib.rs", "src/x.rs"]);
+        assert!(listed_files("").is_empty());
     }
 }

@@ -51,6 +51,7 @@ mod cargo;
 mod cubin;
 mod cuda_builder;
 mod dependency;
+mod edit;
 mod error;
 mod hints;
 mod kernel_crate;

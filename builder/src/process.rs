@@ -43,6 +43,8 @@ const REMOVED: &[&str] = &[
     "DEBUG",
     "NUM_JOBS",
     "UNIT_TEST",
+    // Only an edit leaves kernels out.
+    crate::edit::CHOSEN,
 ];
 
 /// Variables that are removed by prefix.

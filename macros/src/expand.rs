@@ -88,10 +88,14 @@ fn one(f: Function, options: Options, site: impl Fn(Span) -> Site) -> Result<Tok
     let entry = options.name.clone().unwrap_or_else(|| f.sig.ident.unraw().to_string());
     let parts = Parts { line, nvvm, f, arguments, options, entry, family, library, file, docs, cfgs, lints };
     let side = Side::of_process();
-    let (device, common) = (side.device().then(|| parts.device()), parts.common());
-    let (editor, host) = side.host().then(|| (parts.editor(), parts.host())).unzip();
+    let device = side.device().then(|| (parts.struct_checks(), parts.device()));
+    let (structs, device) = device.unzip();
+    let (editor, checks, host) = match side.host() {
+        true => (Some(parts.editor()), Some(parts.checks()), Some(parts.host())),
+        false => (None, None, None),
+    };
     // Completion takes the first copy of the body.
-    Ok(quote! { #editor #common #device #host })
+    Ok(quote! { #editor #checks #structs #device #host })
 }
 
 /// The module that a source file is: its stem, or its folder's name for `mod.rs`.
@@ -146,21 +150,14 @@ impl Parts {
         }
     }
 
-    /// Checks that both builds make: the block, the types.
-    fn common(&self) -> TokenStream {
+    /// Checks of the block and of buffers. The builder makes the first of the text again, and the entry's types are the second: for each kernel
+    /// they would be a tenth of what the compiler does for the device.
+    fn checks(&self) -> TokenStream {
         let cfgs = &self.cfgs;
         let [x, y, z] = self.block();
-        // On the host, handing the value to a sink makes the same check of a struct.
         let elements = self.arguments.iter().filter_map(|a| {
             let ty = a.element();
-            match a.kind {
-                Kind::Buffer(..) => Some(quote_spanned! {ty.span()=> is_element::<#ty>(); }),
-                Kind::Struct => Some(quote_spanned! {ty.span()=>
-                    #[cfg(target_arch = "nvptx64")]
-                    is_element::<#ty>();
-                }),
-                Kind::Scalar => None,
-            }
+            matches!(a.kind, Kind::Buffer(..)).then(|| quote_spanned! {ty.span()=> is_element::<#ty>(); })
         });
         let block_span = self.options.block.first().map_or_else(Span::call_site, Spanned::span);
         let fits = quote_spanned! {block_span=>
@@ -195,6 +192,34 @@ impl Parts {
         }
     }
 
+    /// That structs are elements. On the host, handing the value to a sink makes the same check.
+    fn struct_checks(&self) -> TokenStream {
+        let cfgs = &self.cfgs;
+        let mut structs = self
+            .arguments
+            .iter()
+            .filter(|a| matches!(a.kind, Kind::Struct))
+            .map(|a| {
+                let ty = a.element();
+                quote_spanned! {ty.span()=> is_element::<#ty>(); }
+            })
+            .peekable();
+        if structs.peek().is_none() {
+            return TokenStream::new();
+        }
+        quote! {
+            #(#cfgs)*
+            #[cfg(target_arch = "nvptx64")]
+            const _: () = {
+                const fn is_element<T: ::warpsmith_device::Element>() {}
+                #[allow(dead_code)]
+                const fn types() {
+                    #(#structs)*
+                }
+            };
+        }
+    }
+
     /// The comment in the PTX: an assembler template and its operands.
     fn metadata(&self) -> (LitStr, Vec<TokenStream>) {
         let plain = json::escape_braces;
@@ -213,8 +238,13 @@ impl Parts {
             let written = type_text(element);
             if !types.iter().any(|(t, ..)| *t == written) {
                 let i = types.len();
-                let size = operand(format!("s{i}"), quote!(::core::mem::size_of::<#element>()));
-                let align = operand(format!("a{i}"), quote!(::core::mem::align_of::<#element>()));
+                let (size, align) = match signature::primitive_bytes(&written) {
+                    Some(bytes) => (bytes.to_string(), bytes.to_string()),
+                    None => (
+                        operand(format!("s{i}"), quote!(::core::mem::size_of::<#element>())),
+                        operand(format!("a{i}"), quote!(::core::mem::align_of::<#element>())),
+                    ),
+                };
                 types.push((written.clone(), size, align));
             }
             let (_, size, align) = &types[types.iter().position(|(t, ..)| *t == written).unwrap_or(0)];
@@ -529,10 +559,10 @@ mod tests {
             concat!(
                 r#"// @kernel {{"name":"rms_norm","family":"norm {{1}}","variant":"v1","summary":"Says \"{{y}}\" of \\ 100 %.","#,
                 r#""library":"my-kernels","file":"src/norm {{1}}.rs","line":7,"block":[{bx},2,1],"min_blocks":4,"args":["#,
-                r#"{{"name":"x","type":"In<f32>","kind":"in","element":"f32","size":8,"align":8,"element_size":{s0},"element_align":{a0}}},"#,
+                r#"{{"name":"x","type":"In<f32>","kind":"in","element":"f32","size":8,"align":8,"element_size":4,"element_align":4}},"#,
                 r#"{{"name":"y","type":"Out<F32x4>","kind":"out","element":"F32x4","size":8,"align":8,"element_size":{s1},"element_align":{a1}}},"#,
                 r#"{{"name":"w","type":"Weights","kind":"struct","element":"Weights","size":{s2},"align":{a2},"element_size":{s2},"element_align":{a2}}},"#,
-                r#"{{"name":"n","type":"u32","kind":"scalar","element":"u32","size":{s3},"align":{a3},"element_size":{s3},"element_align":{a3}}}]}}"#,
+                r#"{{"name":"n","type":"u32","kind":"scalar","element":"u32","size":4,"align":4,"element_size":4,"element_align":4}}]}}"#,
             )
         );
         assert!(text.contains("bx = const { (THREADS) as u64 }"));
@@ -540,20 +570,19 @@ mod tests {
 
     #[test]
     fn a_type_is_asked_once_and_a_number_is_not() {
-        let axpy = quote! { pub unsafe fn axpy(a: f32, x: In<f32>, y: Out<f32>, z: Out<F32x4>, n: u32, m: u32) {} };
+        let axpy = quote! { pub unsafe fn axpy(a: f32, x: In<f32>, z: Out<F32x4>, v: In<F32x4>, m: u32) {} };
         let text = written(quote!(block = 256), axpy, false);
         let (template, operands) =
             text.split_once("global_asm ! (").and_then(|(_, t)| t.split_once("\" ,")).unwrap_or_default();
         assert!(template.contains(r#"\"block\":[256,1,1],\"min_blocks\":0"#), "{template}");
         let operands = operands.split(") ;").next().unwrap_or_default();
-        assert_eq!(operands.matches("const {").count(), 2 * 3, "{operands}");
-        for (argument, element) in [("a", 0), ("x", 0), ("y", 0), ("z", 1), ("n", 2), ("m", 2)] {
+        assert_eq!(operands.matches("const {").count(), 2, "{operands}");
+        for (argument, size, align) in
+            [("a", "4", "4"), ("x", "4", "4"), ("z", "{s1}", "{a1}"), ("v", "{s1}", "{a1}"), ("m", "4", "4")]
+        {
             let of = template.split(&format!(r#"\"name\":\"{argument}\","#)).nth(1).unwrap_or_default();
-            let size = of.split("element_size").nth(1).unwrap_or_default();
-            assert!(
-                size.starts_with(&format!(r#"\":{{s{element}}},\"element_align\":{{a{element}}}"#)),
-                "{argument}: {of}"
-            );
+            let found = of.split("element_size").nth(1).unwrap_or_default();
+            assert!(found.starts_with(&format!(r#"\":{size},\"element_align\":{align}"#)), "{argument}: {of}");
         }
     }
 

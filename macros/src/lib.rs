@@ -1,6 +1,7 @@
 //! `#[kernel]`, `#[device]` and `#[derive(Element)]`. Use them through `warpsmith-device`, which
 //! they name in what they write.
 
+mod chosen;
 mod device_fn;
 mod element;
 mod expand;
@@ -65,7 +66,11 @@ use proc_macro::TokenStream;
 /// to the body, `cfg` to everything that is written.
 #[proc_macro_attribute]
 pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
-    expand::kernel(attr.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+    let (attr, item) = (attr.into(), item.into());
+    match chosen::left_out(&attr, &item) {
+        Some(rest) => rest.into(),
+        None => expand::kernel(attr, item).unwrap_or_else(syn::Error::into_compile_error).into(),
+    }
 }
 
 /// Marks a helper function that runs on the device only: it is left out on the host, and inlined

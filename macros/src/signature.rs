@@ -68,6 +68,17 @@ impl Argument {
 
 const SCALARS: [&str; 12] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64", "f16", "bf16"];
 
+/// The size of a number of the language, which is its alignment too.
+pub fn primitive_bytes(name: &str) -> Option<u32> {
+    Some(match name {
+        "u8" | "i8" => 1,
+        "u16" | "i16" => 2,
+        "u32" | "i32" | "f32" => 4,
+        "u64" | "i64" | "f64" => 8,
+        _ => return None,
+    })
+}
+
 /// Source text of a type with the blanks that a person would write.
 pub fn type_text(ty: &Type) -> String {
     let mut text = ty.to_token_stream().to_string();

@@ -6,22 +6,31 @@ use std::path::{Path, PathBuf};
 use memchr::memmem;
 
 use super::Units;
+use super::units::{Earlier, Unit};
 use crate::BuildError;
 use crate::cache::Sum;
 use crate::ptx;
 use warpsmith_image::map_in_threads;
+
+/// What was compiled with an archive.
+pub(super) struct JoinedText {
+    pub(super) ptx: String,
+    /// What it was joined from, if that was now.
+    pub(super) units: Vec<Unit>,
+}
 
 /// The assembly files of an archive.
 pub(super) struct Texts<'a> {
     pub(super) units: Units,
     pub(super) crate_name: &'a str,
     pub(super) deps: PathBuf,
+    pub(super) target_dir: &'a Path,
 }
 
 impl Texts<'_> {
     /// The text that was compiled with this archive. It is kept beside the archive with a sum of both, because cargo looks at
     /// times alone, so that what it calls fresh may have been cut, and because a build may have ended before it wrote the text.
-    pub(super) fn of(&self, archive: &Path, is_fresh: bool) -> Result<String, BuildError> {
+    pub(super) fn of(&self, archive: &Path, is_fresh: bool) -> Result<JoinedText, BuildError> {
         let bytes = std::fs::read(archive).map_err(BuildError::io("read", archive))?;
         let (stem, members) = self.members(&bytes).ok_or_else(|| BuildError::Answer {
             what: archive.display().to_string(),
@@ -34,16 +43,16 @@ impl Texts<'_> {
             let kept =
                 std::fs::read_to_string(&path).ok().filter(|kept| Sum::noted(&path) == Some(Sum::of(kept.as_bytes())));
             return match kept.as_deref().and_then(|kept| kept.strip_prefix(&head)) {
-                Some(text) => Ok(text.to_owned()),
+                Some(text) => Ok(JoinedText { ptx: text.to_owned(), units: Vec::new() }),
                 None => Err(BuildError::Damaged { path }),
             };
         }
-        let text = self.read(&stem, &members)?;
-        let kept = head.clone() + &text;
+        let joined = self.read(&stem, &members)?;
+        let kept = head.clone() + &joined.ptx;
         std::fs::write(&path, &kept).map_err(BuildError::io("write", &path))?;
         Sum::of(kept.as_bytes()).write_beside(&path)?;
         self.remove_parts(&stem);
-        Ok(text)
+        Ok(joined)
     }
 
     /// Name and hash of the crate, and its units. Cargo copies the archive to a name without hash, but the names of its members
@@ -63,21 +72,26 @@ impl Texts<'_> {
         Some((stem, members))
     }
 
-    fn read(&self, stem: &str, members: &BTreeSet<String>) -> Result<String, BuildError> {
+    fn read(&self, stem: &str, members: &BTreeSet<String>) -> Result<JoinedText, BuildError> {
         let whole = self.deps.join(format!("{stem}.s"));
-        let units: Vec<PathBuf> = members.iter().map(|name| self.deps.join(format!("{name}.s"))).collect();
-        let damaged = || BuildError::Damaged { path: whole.clone() };
-        let read = |path: &PathBuf| {
-            let text = std::fs::read_to_string(path).map_err(|_| BuildError::Damaged { path: path.clone() })?;
-            Ok(ptx::compact(&text))
+        let units: Vec<(&str, PathBuf)> =
+            members.iter().map(|name| (unit_name(name), self.deps.join(format!("{name}.s")))).collect();
+        let damaged = |path: &PathBuf| BuildError::Damaged { path: path.clone() };
+        let alone = |name: &str| {
+            let unit = Unit::read(name, &whole).map_err(|_| damaged(&whole))?;
+            Ok(JoinedText { ptx: unit.text.clone(), units: vec![unit] })
         };
         match (self.units, units.as_slice()) {
-            (Units::Whole, _) => read(&whole),
+            (Units::Whole, _) => alone(""),
             // The compiler renames a text that is the only one.
-            (Units::Modules, [unit]) if !unit.exists() => read(&whole),
+            (Units::Modules, [(name, path)]) if !path.exists() => alone(name),
             (Units::Modules, units) => {
-                let texts = map_in_threads(units, read);
-                ptx::join(&texts.into_iter().collect::<Result<Vec<_>, _>>()?).map_err(|_| damaged())
+                let earlier = Earlier::of(self.target_dir);
+                let read = |(name, path): &(&str, PathBuf)| earlier.unit(name, path).map_err(|_| damaged(path));
+                let units = map_in_threads(units, read).into_iter().collect::<Result<Vec<_>, _>>()?;
+                let texts: Vec<&str> = units.iter().map(|unit| unit.text.as_str()).collect();
+                let ptx = ptx::join(&texts).map_err(|_| damaged(&whole))?;
+                Ok(JoinedText { ptx, units })
             }
         }
     }
@@ -92,4 +106,9 @@ impl Texts<'_> {
             }
         }
     }
+}
+
+/// What the compiler calls a unit, of the name of its file: `my_kernels-0123456789abcdef.2s3kbepjjd92l98kwmgrtxgdd.0fz4msh.rcgu`.
+fn unit_name(member: &str) -> &str {
+    member.split('.').nth(1).unwrap_or_default()
 }

@@ -67,7 +67,8 @@ impl Item<'_> {
 }
 
 /// Joins texts that were made for the same architecture. The order of the texts is the order of what they define.
-pub(crate) fn join(units: &[String]) -> Result<String, String> {
+pub(crate) fn join<T: AsRef<str>>(units: &[T]) -> Result<String, String> {
+    let units: &[&str] = &units.iter().map(AsRef::as_ref).collect::<Vec<_>>();
     let scans: Vec<Outline<'_>> = map_in_threads(units, |unit| outline(unit));
     let heads: BTreeSet<_> = scans.iter().map(|scan| (scan.version, scan.target)).collect();
     let Some(first) = units.first() else { return Err("the compiler wrote no text".to_owned()) };
@@ -437,7 +438,7 @@ mod tests {
     fn texts_of_several_targets_are_refused() {
         let of = |sm: u32| format!(".version 7.4\n.target sm_{sm}\n.address_size 64\n");
         assert!(join(&[of(80), of(90)]).unwrap_err().contains("sm_90"));
-        assert!(join(&[]).is_err());
+        assert!(join::<String>(&[]).is_err());
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod split;
 mod tests;
 
 use crate::arch::Arch;
+use std::collections::BTreeSet;
 use warpsmith_image::map_in_threads;
 use warpsmith_ptx::outline::{Outline, outline_by_parts};
 
@@ -35,6 +36,16 @@ const PART: usize = 1 << 18;
 /// The outline of a text of a whole crate.
 fn outline(text: &str) -> Outline<'_> {
     outline_by_parts(text, PART, |parts| map_in_threads(parts, |part| warpsmith_ptx::outline(part)))
+}
+
+/// The kernels of a text, by what declares them.
+pub(crate) fn entries(text: &str) -> BTreeSet<String> {
+    const ENTRY: &str = ".entry ";
+    let name = |at: usize| {
+        let rest = text.get(at + ENTRY.len()..).unwrap_or_default();
+        rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$')).next().unwrap_or_default().to_owned()
+    };
+    memchr::memmem::find_iter(text.as_bytes(), ENTRY).map(name).collect()
 }
 
 /// What a text must satisfy.
