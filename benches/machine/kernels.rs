@@ -10,13 +10,15 @@ use crate::Outcome;
 use crate::turns::{Bits, Clock, Spent};
 
 /// What is launched: subject and shape.
-const ROWS: [(Subject, &str); 11] = [
+const ROWS: [(Subject, &str); 13] = [
     (product(Format::Q1_0, Product::Gemv), MATRIX),
     (product(Format::Q1_0, Product::Int16), MATRIX),
     (product(Format::Q1_0, Product::Int8), MATRIX),
     (product(Format::Q4_K, Product::Gemv), MATRIX),
+    (product(Format::Q4_K, Product::Int16), MATRIX),
     (product(Format::Q4_K, Product::Int8), MATRIX),
     (product(Format::Q8_0, Product::Gemv), MATRIX),
+    (product(Format::Q8_0, Product::Int16), MATRIX),
     (product(Format::Q8_0, Product::Int8), MATRIX),
     (Subject::AttentionStep(KvType::F16), STEP),
     (Subject::AttentionStep(KvType::Int8), STEP),

@@ -18,7 +18,7 @@ use warpsmith_simt::testing::{Vectors, limit_vectors};
 fn with<T>(most: Vectors, run: impl FnOnce() -> T) -> T {
     limit_vectors(most);
     let result = run();
-    limit_vectors(Vectors::Avx512);
+    limit_vectors(Vectors::Vnni);
     result
 }
 
@@ -68,7 +68,7 @@ fn both_give_the_same_bits() {
     let (a, b, c) = (r.f32s(192), r.u32s(192), r.f32s(192));
     for body in three {
         let portable = with(Vectors::Portable, || op32(body, &a, &b, &c));
-        for most in [Vectors::Avx2, Vectors::Avx512] {
+        for most in Vectors::FASTER {
             assert_eq!(with(most, || op32(body, &a, &b, &c)), portable, "{body} {most:?}");
         }
     }
@@ -89,8 +89,9 @@ fn both_give_the_same_bits() {
         out
     };
     let portable = with(Vectors::Portable, run);
-    assert_eq!(with(Vectors::Avx2, run), portable);
-    assert_eq!(with(Vectors::Avx512, run), portable);
+    for most in Vectors::FASTER {
+        assert_eq!(with(most, run), portable, "{most:?}");
+    }
     every_half();
     products_of_matrices();
 }
@@ -105,7 +106,7 @@ fn every_half() {
         })
         .collect();
     let some = "mov.b32 {%h1, %h2}, %a; and.b32 %t1, %a, 5; setp.eq.u32 %p1, %t1, 4; mov.b32 %d, %b; @!%p1 cvt.f32.f16 %d, %h1;";
-    for most in [Vectors::Portable, Vectors::Avx2, Vectors::Avx512] {
+    for most in [Vectors::Portable].into_iter().chain(Vectors::FASTER) {
         let got = with(most, || op32("mov.b32 {%h1, %h2}, %a; cvt.f32.f16 %d, %h1;", &all, &all, &all));
         assert!(got == want, "{most:?}");
         let got = with(most, || op32(some, &all, &all, &all));
@@ -167,8 +168,9 @@ fn products_of_matrices() {
                 rig.download::<u32>(o, nc * 32)
             };
             let portable = with(Vectors::Portable, run);
-            assert_eq!(with(Vectors::Avx2, run), portable, "{shape}.{kinds}");
-            assert_eq!(with(Vectors::Avx512, run), portable, "{shape}.{kinds}");
+            for most in Vectors::FASTER {
+                assert_eq!(with(most, run), portable, "{shape}.{kinds}, {most:?}");
+            }
         }
     }
 }

@@ -78,9 +78,56 @@ pairs! {
     _mm512_loadu_si512 _mm512_storeu_si512
 }
 
+/// By the instruction for it, which multiplies bytes without signs by bytes with signs.
+#[cfg(target_arch = "x86_64")]
+mod vnni {
+    use std::arch::x86_64::*;
+
+    use crate::exec::lanes::{Spare, keep, target};
+    use crate::exec::{Cx, Flow, LANES, Op};
+
+    /// Sixteen lanes. A byte of the wrong kind is one of the right kind and 128 off, which is taken back by 128 times the other four.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+    fn dots<const A: bool, const B: bool>(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+        let other_kind = |bytes| _mm512_xor_si512(bytes, _mm512_set1_epi8(i8::MIN));
+        match (A, B) {
+            (false, true) => _mm512_dpbusd_epi32(c, a, b),
+            (true, false) => _mm512_dpbusd_epi32(c, b, a),
+            (true, true) => {
+                let off = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(i8::MIN), b);
+                _mm512_sub_epi32(_mm512_dpbusd_epi32(c, other_kind(a), b), off)
+            }
+            (false, false) => {
+                let off = _mm512_slli_epi32::<7>(_mm512_dpbusd_epi32(_mm512_setzero_si512(), a, _mm512_set1_epi8(1)));
+                _mm512_add_epi32(_mm512_dpbusd_epi32(c, a, other_kind(b)), off)
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+    pub unsafe fn handler<const A: bool, const B: bool>(cx: &mut Cx, op: &Op) -> Flow {
+        // SAFETY: the contract of handlers: operands are rows of the frame.
+        unsafe {
+            let [a, b, c] = [op.a, op.b, op.c].map(|row| cx.src(row).cast::<__m512i>());
+            let mut spare = Spare::<u32>::uninit();
+            let d = target::<u32, LANES>(cx, op, &mut spare).cast::<__m512i>();
+            for k in 0..LANES * 4 / size_of::<__m512i>() {
+                let [a, b, c] = [a, b, c].map(|row| _mm512_loadu_si512(row.add(k).cast()));
+                _mm512_storeu_si512(d.add(k).cast(), dots::<A, B>(a, b, c));
+            }
+            keep::<u32>(cx, op, &spare);
+        }
+        Flow::Next
+    }
+}
+
 fn of<const A: bool, const B: bool>() -> OpFn {
     #[cfg(target_arch = "x86_64")]
     {
+        if super::lanes::dots() {
+            return vnni::handler::<A, B>;
+        }
         if super::lanes::wide() {
             return widest::handler::<A, B>;
         }

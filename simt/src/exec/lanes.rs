@@ -10,6 +10,7 @@
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::{Cx, Flow, LANES, Op, OpFn, PRED_CARRY, PRED_SINK};
@@ -24,43 +25,69 @@ pub enum Vectors {
     Avx2,
     /// AVX-512 F, BW, DQ and VL, beside the former.
     Avx512,
+    /// AVX-512 VNNI, beside the former.
+    Vnni,
 }
 
-static MOST: AtomicU8 = AtomicU8::new(Vectors::Avx512 as u8);
+impl Vectors {
+    /// What there is beside [`Vectors::Portable`].
+    pub const FASTER: [Vectors; 3] = [Vectors::Avx2, Vectors::Avx512, Vectors::Vnni];
+
+    /// The last one of which the CPU has everything, and everything of those before.
+    fn of_the_cpu() -> Vectors {
+        #[cfg(target_arch = "x86_64")]
+        {
+            macro_rules! has {
+                ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
+            }
+            if !has!("avx2" "fma" "f16c" "bmi1" "bmi2" "lzcnt" "popcnt") {
+                Vectors::Portable
+            } else if !has!("avx512f" "avx512bw" "avx512dq" "avx512vl") {
+                Vectors::Avx2
+            } else if !has!("avx512vnni") {
+                Vectors::Avx512
+            } else {
+                Vectors::Vnni
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Vectors::Portable
+    }
+}
+
+static MOST: AtomicU8 = AtomicU8::new(Vectors::Vnni as u8);
 
 /// Makes code that is lowered from now on use no more than these, for tests.
 pub fn limit_vectors(most: Vectors) {
     MOST.store(most as u8, Ordering::Relaxed);
 }
 
+/// The most that the CPU has and nobody ruled out. Asked for at each access of memory, it is found once.
+#[inline]
+fn level() -> u8 {
+    static HAVE: OnceLock<Vectors> = OnceLock::new();
+    let have = *HAVE.get_or_init(Vectors::of_the_cpu);
+    MOST.load(Ordering::Relaxed).min(have as u8)
+}
+
 /// Whether lowered code may use the handlers compiled for AVX2, FMA and F16C.
 #[inline]
 pub fn simd() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        MOST.load(Ordering::Relaxed) >= Vectors::Avx2 as u8
-            && is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("popcnt")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    level() >= Vectors::Avx2 as u8
 }
 
 /// Whether lowered code may use the handlers compiled for AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn wide() -> bool {
-    MOST.load(Ordering::Relaxed) >= Vectors::Avx512 as u8
-        && simd()
-        && is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
+    level() >= Vectors::Avx512 as u8
+}
+
+/// Whether lowered code may use the handlers compiled for AVX-512 VNNI.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn dots() -> bool {
+    level() >= Vectors::Vnni as u8
 }
 
 /// A type that a lane's register can hold.

@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use super::lanes::wide;
+
 /// Whether the 32 lanes of a row of `u64` step by `step`.
 ///
 /// # Safety
@@ -75,9 +77,74 @@ pub struct Survey {
 ///
 /// # Safety
 /// The CPU has AVX2; `row` points to 32 such words.
+#[inline]
+pub unsafe fn survey<const WIDE: bool>(
+    row: *const u8,
+    offset: u64,
+    bytes: u64,
+    range: (u64, u64),
+    to: &mut [u64; 33],
+) -> Survey {
+    // SAFETY: the contract; the wider one runs where the CPU has its instructions.
+    unsafe {
+        match wide() {
+            true => survey_of_eights::<WIDE>(row, offset, bytes, range, to),
+            false => survey_of_fours::<WIDE>(row, offset, bytes, range, to),
+        }
+    }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,popcnt")]
+unsafe fn survey_of_eights<const WIDE: bool>(
+    row: *const u8,
+    offset: u64,
+    bytes: u64,
+    (base, last): (u64, u64),
+    to: &mut [u64; 33],
+) -> Survey {
+    // SAFETY: by the contract of `survey`, all loads lie inside the row; `to` has room for 33.
+    unsafe {
+        let all = |v: u64| _mm512_set1_epi64(v as i64);
+        let (offset, base, last, odd) = (all(offset), all(base), all(last), all(bytes - 1));
+        let steps = _mm512_setr_epi64(0, 4, 8, 12, 0, 4, 8, 12);
+        let mut addresses = [_mm512_setzero_si512(); 4];
+        let (mut outside, mut unaligned, mut apart) = (0, 0, 0);
+        for (k, address) in addresses.iter_mut().enumerate() {
+            let register = if WIDE {
+                _mm512_loadu_si512(row.cast::<__m512i>().add(k))
+            } else {
+                _mm512_cvtepu32_epi64(_mm256_loadu_si256(row.cast::<__m256i>().add(k)))
+            };
+            *address = _mm512_add_epi64(register, offset);
+            _mm512_storeu_si512(to.as_mut_ptr().cast::<__m512i>().add(k), *address);
+            outside |= _mm512_cmpgt_epu64_mask(_mm512_sub_epi64(*address, base), last);
+            unaligned |= _mm512_test_epi64_mask(*address, odd);
+            let want = _mm512_add_epi64(_mm512_permutex_epi64::<0>(*address), steps);
+            apart |= _mm512_cmpneq_epi64_mask(*address, want);
+        }
+        to[32] = to[31];
+        let (mut falls, mut same) = (0, 0);
+        // Behind the last lane stands its own address.
+        let mut behind = all(to[31]);
+        for one in addresses.into_iter().rev() {
+            let next = _mm512_alignr_epi64::<1>(behind, one);
+            falls |= _mm512_movepi64_mask(_mm512_sub_epi64(next, one));
+            same += _mm512_testn_epi64_mask(_mm512_xor_si512(next, one), all(!31)).count_ones();
+            behind = one;
+        }
+        Survey {
+            inside: outside == 0 && unaligned == 0,
+            rises: falls == 0,
+            changes: 32 - same,
+            quads: bytes == 4 && apart == 0,
+        }
+    }
+}
+
 #[inline(never)]
 #[target_feature(enable = "avx2")]
-pub unsafe fn survey<const WIDE: bool>(
+unsafe fn survey_of_fours<const WIDE: bool>(
     row: *const u8,
     offset: u64,
     bytes: u64,
@@ -355,11 +422,18 @@ mod tests {
             (&|i| base + i * 128 + (i % 8) * 16, 16, [true, true, false]),
             (&|_| base + 64, 8, [true, true, false]),
         ];
-        for (n, (address, bytes, [inside, rises, quads])) in cases.into_iter().enumerate() {
+        type Surveyor = unsafe fn(*const u8, u64, u64, (u64, u64), &mut [u64; 33]) -> Survey;
+        let mut all: Vec<[Surveyor; 2]> = vec![[survey_of_fours::<true>, survey_of_fours::<false>]];
+        if wide() {
+            all.push([survey_of_eights::<true>, survey_of_eights::<false>]);
+        }
+        let each = all.iter().flat_map(|both| cases.iter().enumerate().map(move |case| (both, case)));
+        for ([survey, survey_short], (n, (address, bytes, [inside, rises, quads]))) in each {
+            let (bytes, inside, rises, quads) = (*bytes, *inside, *rises, *quads);
             let row: [u64; 32] = std::array::from_fn(|i| address(i as u64).wrapping_sub(64));
             let mut to = [0; 33];
             // SAFETY: AVX2 was detected; the row has 32 words.
-            let found = unsafe { survey::<true>(row.as_ptr().cast(), 64, bytes, (base, 4096 - bytes), &mut to) };
+            let found = unsafe { survey(row.as_ptr().cast(), 64, bytes, (base, 4096 - bytes), &mut to) };
             assert_eq!((found.inside, found.rises, found.quads), (inside, rises, quads), "case {n}");
             let want: [u64; 33] = std::array::from_fn(|i| address(i.min(31) as u64));
             assert_eq!(to, want);
@@ -367,7 +441,7 @@ mod tests {
             assert_eq!(found.changes as usize, changes, "case {n}");
             let narrow: [u32; 32] = std::array::from_fn(|i| address(i as u64) as u32);
             // SAFETY: as above.
-            let short = unsafe { survey::<false>(narrow.as_ptr().cast(), 0, bytes, (0, 4096 - bytes), &mut to) };
+            let short = unsafe { survey_short(narrow.as_ptr().cast(), 0, bytes, (0, 4096 - bytes), &mut to) };
             if inside {
                 assert_eq!((short.inside, short.rises, short.changes), (true, rises, found.changes), "case {n}");
             }
