@@ -21,9 +21,7 @@ pub(crate) use units::Unit;
 
 use crate::BuildError;
 use crate::dependency::Patch;
-use crate::edit::{Edits, Ran};
 use crate::process::{clean_command, run};
-use crate::ptx;
 use crate::sysroot::{self, TARGET};
 use crate::toolchain::Toolchain;
 
@@ -71,9 +69,20 @@ pub(crate) struct Compiled {
     pub(crate) inputs: Vec<PathBuf>,
 }
 
+/// What cargo ran, and what it gave.
+pub(crate) struct Ran {
+    pub(crate) compiled: Compiled,
+    /// What the text was joined from, if that was now.
+    pub(crate) units: Vec<Unit>,
+    /// What cargo told about it.
+    pub(crate) said: String,
+    pub(crate) began: std::time::SystemTime,
+    pub(crate) archive: PathBuf,
+}
+
 /// What rustc makes of the crate's modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Units {
+pub(crate) enum Units {
     /// A text each, of which an edit changes those that it reaches. The functions of dependencies are part of them.
     Modules,
     /// One text of the crate and its dependencies.
@@ -94,31 +103,6 @@ const BOTH_ROUNDS: &str = "-Cpasses=lto<O3>";
 pub(crate) const PROFILE: &str = "warpsmith";
 
 impl Compilation<'_> {
-    /// Compiles, or answers what is there already. The caller holds the lock of `target_dir`.
-    pub(crate) fn run(&self) -> Result<Compiled, BuildError> {
-        let command = self.command(Units::Modules)?;
-        if let Some(compiled) = Edits::new(self, &command).compile()?
-            && self.why_whole(&compiled).is_none()
-        {
-            return Ok(compiled);
-        }
-        let compiled = self.run_as(Units::Modules)?;
-        let Some(why) = self.why_whole(&compiled) else { return Ok(compiled) };
-        eprintln!("warpsmith: {} is compiled as a whole for {}: {why}", self.package.name, self.arch);
-        self.run_as(Units::Whole)
-    }
-
-    /// Why modules do not do: a static of a dependency, for example; or an array that stays in registers only where the whole is seen.
-    fn why_whole(&self, compiled: &Compiled) -> Option<String> {
-        match ptx::unresolved(&compiled.ptx).first() {
-            Some(name) => Some(format!("a module refers to `{name}` of a dependency")),
-            None if ptx::keeps_local_memory(&compiled.ptx, self.allow_local) => {
-                Some("a kernel keeps an array in local memory if modules are compiled apart".to_owned())
-            }
-            None => None,
-        }
-    }
-
     /// The crates that may use unstable features.
     pub(crate) fn unstable(&self) -> String {
         // Cargo probes the flags with a crate called `___`.
@@ -127,7 +111,7 @@ impl Compilation<'_> {
     }
 
     /// Cargo's command for the device's crates.
-    fn command(&self, units: Units) -> Result<Command, BuildError> {
+    pub(crate) fn command(&self, units: Units) -> Result<Command, BuildError> {
         let dir = self.package.manifest.parent().unwrap_or(Path::new("."));
         let mut command = cargo_command(self.toolchain, dir);
         let flags: &[&str] = if units == Units::Modules { &MODULE_FLAGS } else { &[] };
@@ -191,7 +175,8 @@ impl Compilation<'_> {
         self.target_dir.join("incremental")
     }
 
-    fn run_as(&self, units: Units) -> Result<Compiled, BuildError> {
+    /// Asks cargo, which answers what is there already. The caller holds the lock of `target_dir`.
+    pub(crate) fn run(&self, units: Units) -> Result<Ran, BuildError> {
         let had_incremental = units == Units::Modules && self.incremental().exists();
         let mut command = self.command(units)?;
         let began = std::time::SystemTime::now();
@@ -220,14 +205,7 @@ impl Compilation<'_> {
         let dep_info = std::fs::read_to_string(archive.with_extension("d")).unwrap_or_default();
         let inputs = listed_files(&dep_info).into_iter().map(|name| self.package.workspace_root.join(name)).collect();
         let compiled = Compiled { ptx, fresh: messages.fresh, warnings: messages.warnings, inputs };
-        if units == Units::Modules && !compiled.fresh {
-            let ran = Ran { compilation: self, said: &stderr, began, archive: &archive, compiled: &compiled };
-            let edits = Edits::new(self, &command);
-            edits.forget();
-            Unit::write_all(&joined, self.target_dir)?;
-            edits.remember(&ran);
-        }
-        Ok(compiled)
+        Ok(Ran { compiled, units: joined, said: stderr.into_owned(), began, archive })
     }
 
     pub(crate) fn compile_error(&self, rendered: String) -> BuildError {

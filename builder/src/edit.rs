@@ -20,14 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::BuildError;
 use crate::cache::hash;
-use crate::cargo::{Compilation, Compiled, Messages, Unit};
-use crate::process::{join, run};
+use crate::cargo::{Compilation, Compiled, Messages, Ran, Unit};
+use crate::process::{CHOSEN, join, run};
 use crate::ptx;
-pub(crate) use base::Ran;
 use base::{Base, Change};
-
-/// What `macros/src/chosen.rs` reads.
-pub(crate) const CHOSEN: &str = "WARPSMITH_KERNELS_OF";
 
 /// Lints of what nobody uses, as those who would are left out.
 const SILENT: [&str; 4] = ["-Adead_code", "-Aunused_imports", "-Aunused_macros", "-Aunused_macro_rules"];
@@ -66,8 +62,8 @@ impl<'a> Edits<'a> {
     }
 
     /// Takes a compilation of all kernels for the one that edits are told from. Where it is none, the next edit is compiled as a whole.
-    pub(crate) fn remember(&self, ran: &Ran<'_>) {
-        if let Some(base) = Base::of(&self.command, ran) {
+    pub(crate) fn remember(&self, ran: &Ran) {
+        if let Some(base) = Base::of(&self.command, self.compilation, ran) {
             let _ = base.write(&self.folder);
         }
     }

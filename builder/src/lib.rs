@@ -48,6 +48,7 @@
 mod arch;
 mod cache;
 mod cargo;
+mod compile;
 mod cubin;
 mod cuda_builder;
 mod dependency;

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use crate::BuildError;
 
+/// Files of source whose kernels are written, all others being left out; `macros/src/chosen.rs` reads it.
+pub(crate) const CHOSEN: &str = "WARPSMITH_KERNELS_OF";
+
 /// Variables that are removed by name.
 const REMOVED: &[&str] = &[
     "RUSTFLAGS",
@@ -44,7 +47,7 @@ const REMOVED: &[&str] = &[
     "NUM_JOBS",
     "UNIT_TEST",
     // Only an edit leaves kernels out.
-    crate::edit::CHOSEN,
+    CHOSEN,
 ];
 
 /// Variables that are removed by prefix.

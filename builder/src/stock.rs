@@ -10,6 +10,7 @@ use crate::BuildError;
 use crate::arch::Arch;
 use crate::cache::{DirLock, copy_tree, hash, write_if_changed};
 use crate::cargo::{Compilation, Compiled, PROFILE};
+use crate::compile::compile;
 use crate::output::{Generated, Writer};
 use crate::plan::{Backend, Isa, Output, Plan};
 use crate::process::join;
@@ -123,7 +124,7 @@ impl Kernels<'_> {
     }
 
     fn compile_in(&self, target_dir: &Path, arch: Arch, isa: Isa) -> Result<Compiled, BuildError> {
-        Compilation {
+        let compilation = Compilation {
             package: &self.plan.package,
             toolchain: &self.plan.toolchain,
             target_dir,
@@ -133,8 +134,8 @@ impl Kernels<'_> {
             default_features: self.plan.default_features,
             allow_local: &self.plan.allow_local,
             arch: arch.to_string(),
-        }
-        .run()
+        };
+        compile(&compilation)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +9,7 @@ use super::invocation::Invocation;
 use super::source::{Difference, difference};
 use crate::BuildError;
 use crate::cache::{Stamp, Sum};
-use crate::cargo::{Compilation, Compiled, PROFILE, listed_files};
+use crate::cargo::{Compilation, PROFILE, Ran, listed_files};
 use crate::sysroot::TARGET;
 
 /// A compilation, but for its [texts](Unit).
@@ -46,7 +45,8 @@ fn base_in(folder: &Path) -> PathBuf {
 impl Base {
     /// What a compilation has to be told from later ones; `None`: it cannot be told, as a build script reads more than it names, or a file
     /// changed meanwhile.
-    pub(super) fn of(command: &str, Ran { compilation, said, began, archive, compiled }: &Ran<'_>) -> Option<Base> {
+    pub(super) fn of(command: &str, compilation: &Compilation<'_>, ran: &Ran) -> Option<Base> {
+        let Ran { compiled, said, began, archive, .. } = ran;
         let package = compilation.package;
         let built = Built { compilation };
         let own = listed_files(&std::fs::read_to_string(built.dep_info(archive)?).ok()?);
@@ -130,16 +130,6 @@ impl Base {
         }
         if is_written { Change::Kernels(edited) } else { Change::None }
     }
-}
-
-/// A compilation that went well.
-pub(crate) struct Ran<'a> {
-    pub(crate) compilation: &'a Compilation<'a>,
-    /// What cargo told about it.
-    pub(crate) said: &'a str,
-    pub(crate) began: SystemTime,
-    pub(crate) archive: &'a Path,
-    pub(crate) compiled: &'a Compiled,
 }
 
 /// What cargo left in the target directory.
@@ -226,7 +216,6 @@ fn told<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -208,7 +208,6 @@ fn is_kernel(attribute: &TokenStream) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
