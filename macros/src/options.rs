@@ -31,7 +31,7 @@ struct Pair {
 }
 
 enum Value {
-    One(Expr),
+    One(Box<Expr>),
     Paths(Vec<Path>),
 }
 
@@ -54,7 +54,7 @@ impl Parse for Pair {
             return Err(Error::new(key.span(), "write `instances(scale_f32<f32>, …)`"));
         }
         input.parse::<Token![=]>()?;
-        Ok(Pair { key, value: Value::One(input.parse()?) })
+        Ok(Pair { key, value: Value::One(Box::new(input.parse()?)) })
     }
 }
 
@@ -113,7 +113,7 @@ impl Options {
                 return Err(Error::new(key.span(), format!("`{k}` is given twice")));
             }
             let value = match value {
-                Value::One(value) => value,
+                Value::One(value) => *value,
                 Value::Paths(paths) => {
                     instances = paths;
                     seen.push(k);
