@@ -124,6 +124,7 @@ pub trait Space: 'static {
     ///
     /// # Safety
     /// As for [`resolve`](Space::resolve).
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "vectors alone look at a whole region"))]
     unsafe fn region<const WRITE: bool>(cx: &mut Cx, site: usize, address: u64) -> Option<Site>;
 }
 
