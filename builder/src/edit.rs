@@ -7,7 +7,7 @@
 //! writes take the place of those with the same kernels.
 //!
 //! Whatever does not fit (another file, another variable, a kernel more, a warning turned into an error, a name that no text defines) is
-//! compiled as a whole, by cargo. Lints that ask who uses an item are silent about an edit, and speak in the next compilation of the whole.
+//! compiled as a whole, by cargo; so is every edit where cargo says otherwise how it starts the compiler, as on Windows. Lints that ask who uses an item are silent about an edit, and speak in the next compilation of the whole.
 
 mod base;
 mod invocation;
@@ -16,6 +16,7 @@ mod source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use crate::BuildError;
@@ -79,7 +80,7 @@ impl<'a> Edits<'a> {
             (join(texts), found)
         });
         let (Some(texts), Some(Found { units, warnings, fresh })) = (texts, found?) else { return Ok(None) };
-        let Some(texts) = replaced(texts, units) else { return Ok(None) };
+        let Some(texts) = replaced(texts, units, edited.keys()) else { return Ok(None) };
         // A crate of one module is as it is.
         let joined = match <[String; 1]>::try_from(texts) {
             Ok([text]) => Ok(text),
@@ -105,13 +106,16 @@ impl<'a> Edits<'a> {
         let of = hash(&parts.iter().map(String::as_str).collect::<Vec<_>>());
         let (out, done) = (self.folder.join("texts"), self.folder.join("done.json"));
         let last: Option<Done> = std::fs::read(&done).ok().and_then(|json| serde_json::from_slice(&json).ok());
-        if let Some(Done { warnings, .. }) = last.filter(|done| done.of == of) {
-            return Ok(read(&out).map(|units| Found { units, warnings, fresh: true }));
+        if let Some(Done { warnings, .. }) = last.filter(|done| done.of == of)
+            && let Some(units) = Unit::read_all(&self.folder)
+        {
+            return Ok(Some(Found { units, warnings, fresh: true }));
         }
         let _ = std::fs::remove_file(&done);
         let _ = std::fs::remove_dir_all(&out);
         std::fs::create_dir_all(&out).map_err(BuildError::io("create", &out))?;
-        let mut command = base.invocation.redirected(&out, &self.folder.join("incremental"));
+        let incremental = self.folder.join("incremental");
+        let mut command = base.invocation.redirected(&out, &incremental);
         let files: Vec<&str> = edited.keys().map(String::as_str).collect();
         command
             .args(SILENT)
@@ -121,12 +125,16 @@ impl<'a> Edits<'a> {
         let output = run(&mut command)?;
         let messages = Messages::of_compiler(&String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
-            return match messages.errors_are_in(&files) {
-                true => Err(self.compilation.compile_error(messages.errors.concat())),
-                false => Ok(None),
-            };
+            if messages.errors_are_in(&files) {
+                return Err(self.compilation.compile_error(messages.errors.concat()));
+            }
+            // Nor does it stumble over what it kept again.
+            let _ = std::fs::remove_dir_all(&incremental);
+            return Ok(None);
         }
         let Some(units) = read(&out) else { return Ok(None) };
+        Unit::write_all(&units, &self.folder)?;
+        let _ = std::fs::remove_dir_all(&out);
         let warnings = messages.warnings;
         let json = serde_json::to_vec(&Done { of, warnings: warnings.clone() }).unwrap_or_default();
         let _ = std::fs::write(&done, json);
@@ -135,7 +143,7 @@ impl<'a> Edits<'a> {
 }
 
 struct Found {
-    units: Vec<String>,
+    units: Vec<Unit>,
     warnings: Vec<String>,
     fresh: bool,
 }
@@ -145,18 +153,27 @@ fn head(warning: &str) -> Vec<&str> {
     warning.lines().take(2).collect()
 }
 
-/// The texts in a folder, compact.
-fn read(out: &Path) -> Option<Vec<String>> {
+/// The units whose texts the compiler wrote into a folder.
+fn read(out: &Path) -> Option<Vec<Unit>> {
     let entries = std::fs::read_dir(out).ok()?.flatten().map(|entry| entry.path());
-    let texts = entries.filter(|path| path.extension().is_some_and(|e| e == "s")).map(std::fs::read_to_string);
-    texts.map(|text| text.ok().map(|text| ptx::compact(&text))).collect()
+    entries.filter(|path| path.extension().is_some_and(|e| e == "s")).map(|path| Unit::read("", &path).ok()).collect()
 }
 
-/// All texts, with `units` in place of those that have the same kernels; `None`: there are none for some.
-fn replaced(all: Vec<Unit>, units: Vec<String>) -> Option<Vec<String>> {
-    let with_kernels =
-        units.into_iter().map(|text| (ptx::entries(&text), text)).filter(|(kernels, _)| !kernels.is_empty());
-    let mut new: BTreeMap<BTreeSet<String>, String> = with_kernels.collect();
+/// All texts, with `units` in place of those that have the same kernels. `None`: there are none for some of `units`, or none among them for
+/// some that has kernels of these files, as where a kernel has gone.
+fn replaced<'f>(all: Vec<Unit>, units: Vec<Unit>, files: impl Iterator<Item = &'f String>) -> Option<Vec<String>> {
+    let with_kernels = units.into_iter().filter(|unit| !unit.kernels.is_empty());
+    let mut new: BTreeMap<BTreeSet<String>, String> = with_kernels.map(|unit| (unit.kernels, unit.text)).collect();
+    for file in files {
+        // As the metadata of a kernel has it.
+        let said = format!("\"file\":{}", serde_json::to_string(&file.replace('\\', "/")).ok()?);
+        let mut of_file =
+            all.iter().filter(|unit| memmem::find(unit.text.as_bytes(), said.as_bytes()).is_some()).peekable();
+        of_file.peek()?;
+        if !of_file.all(|unit| new.contains_key(&unit.kernels)) {
+            return None;
+        }
+    }
     let texts = all.into_iter().map(|unit| new.remove(&unit.kernels).unwrap_or(unit.text)).collect();
     new.is_empty().then_some(texts)
 }

@@ -377,6 +377,7 @@ fn what_is_kept_of_edits_may_be_damaged() {
         return;
     }
     let kernels = Crate::compiled();
+    let read = |output: Output| std::fs::read_to_string(&output.images[0].path).unwrap();
     for (nth, name) in ["units.ptx", "units.json", "edits/base.json"].into_iter().enumerate() {
         let path = kernels.folder().join(name);
         let whole = std::fs::read(&path).unwrap();
@@ -387,11 +388,29 @@ fn what_is_kept_of_edits_may_be_damaged() {
     kernels.edit("src/one.rs", "+ 6)", "+ 7)");
     kernels.is_built(How::Edited);
     // The texts of an edit, which is asked for again.
-    let texts: Vec<_> = std::fs::read_dir(kernels.folder().join("edits/texts")).into_iter().flatten().collect();
-    assert!(!texts.is_empty());
-    for text in texts {
-        std::fs::remove_file(text.unwrap().path()).unwrap();
+    for (nth, name) in ["edits/units.ptx", "edits/units.json", "edits/done.json"].into_iter().enumerate() {
+        kernels.edit("src/one.rs", &format!("+ {})", nth + 7), &format!("+ {})", nth + 8));
+        let edited = read(kernels.build().unwrap());
+        let path = kernels.folder().join(name);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        assert!(read(kernels.build().unwrap()) == edited, "{name}");
     }
-    let output = kernels.build().unwrap();
-    assert!(output.manifest.kernels.len() == 6);
+}
+
+/// The only kernel of a file goes, so that nothing of the file is compiled.
+#[test]
+fn a_kernel_that_an_edit_leaves_out_is_gone() {
+    if common::other_generator() {
+        return;
+    }
+    let kernels = Crate::compiled();
+    let alone = "use warpsmith_device::prelude::*;\n/// Alone.\n#[kernel(block = 32)]\npub unsafe fn alone(y: InOut<u32>) {\n    y.set(0, 1);\n}\n";
+    kernels.write("src/alone.rs", alone);
+    kernels.edit("src/lib.rs", "pub mod two;\n", "pub mod alone;\npub mod two;\n");
+    assert!(kernels.is_built(How::Whole).manifest.kernel("alone").is_some());
+    kernels.edit("src/alone.rs", "set(0, 1)", "set(0, 2)");
+    assert!(kernels.is_built(How::Edited).manifest.kernel("alone").is_some());
+    kernels.edit("src/alone.rs", "#[kernel", "#[cfg(any())]\n#[kernel");
+    assert!(kernels.is_built(How::Whole).manifest.kernel("alone").is_none());
 }

@@ -28,7 +28,7 @@ struct Entry {
     bytes: usize,
 }
 
-/// The file of an architecture's target directory, which has all texts one behind the other. A sum stands beside it, and an index.
+/// The file of a folder, such as an architecture's target directory, which has all texts one behind the other. A sum stands beside it, and an index.
 fn file(target_dir: &Path) -> PathBuf {
     target_dir.join("units.ptx")
 }
@@ -39,7 +39,7 @@ fn index(target_dir: &Path) -> PathBuf {
 
 impl Unit {
     /// Of a text as the compiler wrote it.
-    pub(super) fn read(name: &str, path: &Path) -> std::io::Result<Unit> {
+    pub(crate) fn read(name: &str, path: &Path) -> std::io::Result<Unit> {
         let stamp = Stamp::of(path);
         let text = ptx::compact(&std::fs::read_to_string(path)?);
         Ok(Unit { name: name.to_owned(), stamp, kernels: ptx::entries(&text), text })

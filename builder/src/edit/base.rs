@@ -60,6 +60,10 @@ impl Base {
             return None;
         }
         let own: BTreeSet<PathBuf> = own.iter().map(|name| package.workspace_root.join(name)).collect();
+        // Cargo's list has what others the crate depends on.
+        if !own.iter().all(|path| compiled.inputs.contains(path)) {
+            return None;
+        }
         let manifests = package.inputs.iter().filter(|path| path.is_file());
         let read: BTreeSet<&PathBuf> = compiled.inputs.iter().chain(manifests).collect();
         let stamps: BTreeMap<PathBuf, Stamp> =
