@@ -32,7 +32,7 @@ pub fn connect(world: &World, purpose: Purpose, timeout: Duration) -> Result<Vec
     let start = Instant::now();
     // Where rank 0 is met, as the others are told of a rank beside it.
     let host = loopback(world).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-    let listener = TcpListener::bind((host, 0)).map_err(|error| world.failed(error))?;
+    let listener = beside(world, || TcpListener::bind((host, 0))).map_err(|error| world.failed(error))?;
     let port = listener.local_addr().map_err(|error| world.failed(error))?.port();
     let table = |brought: &[Brought]| {
         let group = drawn();
@@ -57,6 +57,20 @@ pub fn connect(world: &World, purpose: Purpose, timeout: Duration) -> Result<Vec
     }
     accept(world, &listener, group, (start, timeout), &mut streams)?;
     Ok(streams)
+}
+
+/// A listener of this rank alone. The system may hand out the very port where rank 0 is met, before rank 0 listens there: it would find
+/// its port taken, and a rank that has it would greet itself.
+fn beside(world: &World, mut bind: impl FnMut() -> std::io::Result<TcpListener>) -> std::io::Result<TcpListener> {
+    let met = world.port();
+    let first = bind()?;
+    if Some(first.local_addr()?.port()) != met {
+        return Ok(first);
+    }
+    // While the first is held, another port comes.
+    let second = bind();
+    drop(first);
+    second
 }
 
 /// Whether rank 0 is met at an address that only this machine has.
@@ -125,4 +139,32 @@ fn checked(mut stream: TcpStream, group: &[u8]) -> std::io::Result<(u32, TcpStre
     stream.read_exact(&mut shown)?;
     let rank = u32::from_le_bytes([shown[16], shown[17], shown[18], shown[19]]);
     if shown[..16] == *group { Ok((rank, stream)) } else { Err(ErrorKind::InvalidData.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_does_not_listen_where_rank_0_is_met() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = taken.local_addr().unwrap();
+        let world = World { rank: 1, ranks: 2, local_rank: 1, address: address.to_string() };
+        let mut first = Some(taken);
+        let own = beside(&world, || match first.take() {
+            Some(taken) => Ok(taken),
+            None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
+        });
+        assert_ne!(own.unwrap().local_addr().unwrap(), address);
+        // It is free for rank 0 then.
+        TcpListener::bind(address).unwrap();
+        // Another port is taken as it comes.
+        let mut calls = 0;
+        let one = || {
+            calls += 1;
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        };
+        beside(&World { address: "127.0.0.1:1".to_owned(), ..world }, one).unwrap();
+        assert_eq!(calls, 1);
+    }
 }

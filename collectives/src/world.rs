@@ -174,14 +174,23 @@ impl World {
         Ok((told?, guests.into_iter().map(|guest| guest.stream).collect()))
     }
 
+    /// The port where rank 0 is met.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.address.rsplit_once(':')?.1.parse().ok()
+    }
+
     /// Listens where the others come to. Who has the port gets this long to give it back: a group before this one, or a connection that
     /// the system gave its number.
     fn listen(&self, patience: Duration) -> Result<TcpListener, Error> {
-        let port = self.address.rsplit_once(':').map_or("", |(_, port)| port);
         let start = Instant::now();
         loop {
             // The name may be another one than this machine calls itself.
-            match TcpListener::bind(&self.address).or_else(|_| TcpListener::bind(format!("0.0.0.0:{port}"))) {
+            let named = TcpListener::bind(&self.address);
+            let bound = named.or_else(|error| match self.port() {
+                Some(port) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+                None => Err(error),
+            });
+            match bound {
                 Err(error) if error.kind() == ErrorKind::AddrInUse && start.elapsed() < patience => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
