@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use gpu_kernels::attention::prefill::{PrefillArguments, QueryTile};
-use gpu_kernels::attention::prompt;
+use gpu_kernels::attention::prompt::PromptArguments;
 use gpu_kernels::cases;
 use gpu_kernels::kv::KvType;
 use gpu_kernels::layer::Layer;
@@ -79,7 +79,7 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
     let x = Rc::new(Noise(3).floats((count * row) as usize));
     let qkv = Rc::new(stream.upload(&x)?);
     macro_rules! run {
-        ($kv:ident, $values:expr, $bound:expr, $attend:expr) => {{
+        ($kv:ident, $values:expr, $bound:expr, $attend:ident) => {{
             let (keys, values) = ($values(1, cache), $values(2, cache));
             let (k, v) = (stream.upload(&keys)?, stream.upload(&values)?);
             let scales = stream.upload(&vec![SCALE; (KV_HEADS * count) as usize])?;
@@ -106,7 +106,7 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
                         layer,
                     };
                     // SAFETY: the caches live as long as this closure, and with it the graph; nobody writes them.
-                    unsafe { $attend(attend, on, KvType::$kv, false) }
+                    unsafe { $attend::from(attend).launch(on, KvType::$kv, false) }
                 },
                 move |(_, _, _, y, _), stream| {
                     let all = stream.read(y)?;
@@ -118,11 +118,11 @@ fn runs(bench: &Bench, count: u32) -> Result<Vec<Run>, Failed> {
         }};
     }
     Ok(vec![
-        run!(F16, halves, BOUND, PrefillArguments::launch),
-        run!(Int8, codes, BOUND, PrefillArguments::launch),
-        run!(F32, |seed, n| Noise(seed).floats(n), EXACT, PrefillArguments::launch),
-        run!(F16, halves, EXACT, prompt::launch),
-        run!(Int8, codes, EXACT, prompt::launch),
+        run!(F16, halves, BOUND, PrefillArguments),
+        run!(Int8, codes, BOUND, PrefillArguments),
+        run!(F32, |seed, n| Noise(seed).floats(n), EXACT, PrefillArguments),
+        run!(F16, halves, EXACT, PromptArguments),
+        run!(Int8, codes, EXACT, PromptArguments),
     ])
 }
 

@@ -291,13 +291,35 @@ fn whatever_call_of_a_step_with_prompts_fails_nothing_is_lost() {
 fn what_pads_a_prompt_is_defined() {
     let _checked = software::check(Checks::ALL);
     let (model, kv) = (load(&small(0).file()), KvType::F16);
-    let mut decoder = Decoder::new(&model, OPTIONS).unwrap();
-    for length in [20, 19, 18] {
-        let (mut sequence, want) = (empty(&model, 0, kv), Fed::new(&model, 0, length, 0, kv));
-        let next = decoder.prefill(&mut sequence, &want.tokens[..length]).unwrap();
-        assert_eq!((next, bits(&decoder.logits(0).unwrap())), (want.tokens[length], want.at(length - 1).to_vec()));
+    for (options, lengths) in [(OPTIONS, [20, 19, 18]), (EXACT, [39, 38, 37])] {
+        let mut decoder = Decoder::new(&model, options).unwrap();
+        for length in lengths {
+            let (mut sequence, want) = (empty(&model, 0, kv), Fed::by(options, &model, 0, (length, 0), kv));
+            let next = decoder.prefill(&mut sequence, &want.tokens[..length]).unwrap();
+            assert_eq!((next, bits(&decoder.logits(0).unwrap())), (want.tokens[length], want.at(length - 1).to_vec()));
+        }
+        assert_eq!(decoder.stats().replays, 2);
     }
-    assert_eq!(decoder.stats().replays, 2);
+}
+
+/// Prompts and single tokens attend in one launch a layer, which also quantizes what the product behind it reads.
+#[test]
+fn a_mixed_step_attends_in_one_launch() {
+    let alike = Synthetic { formats: vec![Format::Q8_0], ..small(0) };
+    let (model, kv) = (load(&alike.file()), KvType::F16);
+    let mut decoder = Decoder::new(&model, EXACT).unwrap();
+    let mut sequences: Vec<Sequence> = (0..3).map(|s| empty(&model, s, kv)).collect();
+    let mut parts: Vec<Part<'_>> = sequences
+        .iter_mut()
+        .zip([40, 1, 1])
+        .map(|(sequence, count)| Part { sequence, tokens: &[1; 40][..count], predict: Predict::Next })
+        .collect();
+    let listed = decoder.list_mixed(&mut parts, 20).unwrap();
+    let of = |name: &str| listed.iter().filter(|l| l.kernel.name.starts_with(name)).count();
+    let layers = model.config().layers;
+    assert_eq!((of("attn_prompt_f16"), of("attn_step"), of("qkv_store_f16")), (layers, 0, layers));
+    let names: Vec<_> = listed.iter().map(|l| l.kernel.name).collect();
+    assert!(names.iter().all(|name| !name.contains("quantize")), "{names:?}");
 }
 
 /// What is told of a prompt changes nothing of it, and it is told whole chunks and the end.

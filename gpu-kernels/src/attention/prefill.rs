@@ -106,7 +106,14 @@ pub(super) mod frame {
         #[inline(always)]
         pub unsafe fn tile(&self) -> QueryTile {
             // SAFETY: there are as many as rows of blocks.
-            unsafe { self.tiles.at(unroll::opaque(block::idx_x() as usize)) }
+            unsafe { self.tile_of(block::idx_x()) }
+        }
+
+        /// A tile, read anew.
+        #[inline(always)]
+        pub unsafe fn tile_of(&self, index: u32) -> QueryTile {
+            // SAFETY: the caller's promise.
+            unsafe { self.tiles.at(unroll::opaque(index as usize)) }
         }
 
         /// What the sink of a head counts for beside weights relative to `largest`, a power of two; 0 without sinks.
@@ -220,21 +227,16 @@ unsafe fn flash<T: crate::kv::cached::Cached>(a: frame::PrefillArgs) {
     frame::plain::<T>(a);
 }
 
-/// Entry points with the arguments of this module: threads and blocks, the name of the variant, how `y` is passed, and rows of blocks by
-/// the layer; then each with what it runs.
 macro_rules! entries {
-    (
-        ($threads:ident, $blocks:literal, $variant:tt, $y:ident, $rows:expr);
-        $( $(#[$doc:meta])* $name:ident $Name:ident = $run:expr; )*
-    ) => { $(
+    ($( $(#[$doc:meta])* $name:ident $Name:ident = $run:expr; )*) => { $(
         $(#[$doc])*
-        #[kernel(block = $threads, min_blocks = $blocks, family = "attention", variant = $variant)]
+        #[kernel(block = THREADS, min_blocks = 2, family = "attention", variant = "prefill")]
         pub unsafe fn $name(
             qkv: Awaited<f32>,
             columns: Awaited<Column>,
             tiles: Awaited<QueryTile>,
             sinks: In<f32>,
-            y: $y<f32>,
+            y: Out<f32>,
             count: u32,
             stride: u32,
             y_stride: u32,
@@ -251,10 +253,10 @@ macro_rules! entries {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Contract for $Name<'_> {
             fn geometry(&self) -> Geometry {
-                Geometry::grid(self.tiles.len() as u32, $rows(&self.layer), 1u32)
+                Geometry::grid(self.tiles.len() as u32, self.layer.q_heads, 1u32)
             }
             fn check(&self) -> Result<(), ContractError> {
-                $crate::attention::prefill::check(Self::META, &$crate::attention::prefill::Seen {
+                check(Self::META, &Seen {
                     qkv: self.qkv,
                     columns: self.columns,
                     tiles: self.tiles,
@@ -268,7 +270,6 @@ macro_rules! entries {
         }
     )* };
 }
-pub(super) use entries;
 
 /// What the contract of every entry point looks at.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -305,7 +306,6 @@ pub(super) fn check(m: &'static KernelMeta, given: &Seen<'_>) -> Result<(), Cont
 }
 
 entries! {
-    (THREADS, 2, "prefill", Out, |layer: &Layer| layer.q_heads);
     /// Attention of a prompt over f16 caches: on tensor cores from sm_80 on.
     attn_prefill_f16 AttnPrefillF16 = flash::<f16>;
     /// Attention of a prompt over f32 caches.
@@ -313,34 +313,6 @@ entries! {
     /// Attention of a prompt over int8 caches: on tensor cores from sm_80 on.
     attn_prefill_q8 AttnPrefillQ8 = flash::<Q8>;
 }
-
-/// `launch_for! { (arguments, launcher, programmatic) kv => f16, f32, int8 }` launches the kernel for the type of cache.
-#[cfg(not(target_arch = "nvptx64"))]
-macro_rules! launch_for {
-    (($given:expr, $on:expr, $programmatic:expr) $kv:expr => $F16:ident, $F32:ident, $Int8:ident) => {{
-        let $crate::attention::prefill::PrefillArguments { qkv, columns, tiles, sinks, y, strides, layer } = $given;
-        let (count, (stride, y_stride)) = (columns.len() as u32, strides);
-        // SAFETY: the caller's promise.
-        unsafe {
-            match $kv {
-                KvType::F16 => {
-                    let kernel = $F16 { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
-                    $on.launch_programmatic(kernel, $programmatic)
-                }
-                KvType::F32 => {
-                    let kernel = $F32 { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
-                    $on.launch_programmatic(kernel, $programmatic)
-                }
-                KvType::Int8 => {
-                    let kernel = $Int8 { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
-                    $on.launch_programmatic(kernel, $programmatic)
-                }
-            }
-        }
-    }};
-}
-#[cfg(not(target_arch = "nvptx64"))]
-pub(super) use launch_for;
 
 /// The arguments of the kernel for any type of cache.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -372,7 +344,20 @@ impl PrefillArguments<'_> {
     /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to and the columns that tiles name; and with
     /// `programmatic` as for [`Programmatic::new`](warpsmith_device::Programmatic::new).
     pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, programmatic: bool) -> Result<(), L::Error> {
-        launch_for! { (self, on, programmatic) kv => AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8 }
+        let PrefillArguments { qkv, columns, tiles, sinks, y, strides, layer } = self;
+        let (count, (stride, y_stride)) = (columns.len() as u32, strides);
+        macro_rules! launch {
+            ($Kernel:ident) => {{
+                let kernel = $Kernel { qkv, columns, tiles, sinks, y, count, stride, y_stride, layer };
+                // SAFETY: the caller's promise.
+                unsafe { on.launch_programmatic(kernel, programmatic) }
+            }};
+        }
+        match kv {
+            KvType::F16 => launch!(AttnPrefillF16),
+            KvType::F32 => launch!(AttnPrefillF32),
+            KvType::Int8 => launch!(AttnPrefillQ8),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     load::warp_index,
 };
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::{layer, state};
+use crate::{kv::KvType, layer, state};
 use crate::{layer::Layer, state::Column};
 use warpsmith_device::prelude::*;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -135,4 +135,52 @@ entries! {
     f32: qkv_store_f32 QkvStoreF32;
     /// Norm, rotation and store into int8 caches with a scale a row.
     Q8: qkv_store_q8 QkvStoreQ8;
+}
+
+/// The arguments of the kernel for any type of cache.
+#[cfg(not(target_arch = "nvptx64"))]
+pub struct StoreArguments<'a> {
+    /// Queries, keys and values of each column.
+    pub qkv: &'a mut DeviceSlice<f32>,
+    /// The norm of queries.
+    pub q_weight: &'a DeviceSlice<f32>,
+    /// The norm of keys.
+    pub k_weight: &'a DeviceSlice<f32>,
+    /// Cosines of the rotation.
+    pub cos: &'a DeviceSlice<f32>,
+    /// Sines of the rotation.
+    pub sin: &'a DeviceSlice<f32>,
+    /// Where each column's keys and values go.
+    pub columns: &'a DeviceSlice<Column>,
+    /// Where columns of `qkv` start.
+    pub stride: u32,
+    /// Sizes and options.
+    pub layer: Layer,
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl StoreArguments<'_> {
+    /// Launches the entry point for caches of a type, `programmatic` as a programmatic launch.
+    ///
+    /// # Errors
+    /// What the launcher reports, a broken contract first of all.
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to; and with `programmatic` as for
+    /// [`Programmatic::new`](warpsmith_device::Programmatic::new).
+    pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, programmatic: bool) -> Result<(), L::Error> {
+        let StoreArguments { qkv, q_weight, k_weight, cos, sin, columns, stride, layer } = self;
+        macro_rules! launch {
+            ($Kernel:ident) => {{
+                let kernel = $Kernel { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
+                // SAFETY: the caller's promise.
+                unsafe { on.launch_programmatic(kernel, programmatic) }
+            }};
+        }
+        match kv {
+            KvType::F16 => launch!(QkvStoreF16),
+            KvType::F32 => launch!(QkvStoreF32),
+            KvType::Int8 => launch!(QkvStoreQ8),
+        }
+    }
 }

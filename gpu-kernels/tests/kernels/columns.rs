@@ -2,7 +2,8 @@
 
 use crate::machine::{Buffer, Gpu, Rng, assert_close};
 use gpu_kernels::attention::prefill::{PrefillArguments, QueryTile, tensor_bound};
-use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, prompt, step};
+use gpu_kernels::attention::prompt::PromptArguments;
+use gpu_kernels::attention::{AttnDecode, AttnStepF16, partials_len, step};
 use gpu_kernels::cases::{StepArgs, attend};
 use gpu_kernels::gemv::quant_format::NONE;
 use gpu_kernels::kv::KvType;
@@ -158,7 +159,10 @@ impl Bench {
             layer,
         };
         // SAFETY: as for the store.
-        unsafe { if rounds { attend.launch(gpu, kv, false) } else { prompt::launch(attend, gpu, kv, false) } }.unwrap();
+        unsafe {
+            if rounds { attend.launch(gpu, kv, false) } else { PromptArguments::from(attend).launch(gpu, kv, false) }
+        }
+        .unwrap();
         rows_of(&gpu.read(&y))
     }
 }

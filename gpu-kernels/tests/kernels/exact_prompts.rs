@@ -2,7 +2,7 @@
 
 use crate::machine::{Buffer, Gpu, Rng};
 use gpu_kernels::attention::prefill::{PrefillArguments, QueryTile};
-use gpu_kernels::attention::{partials_len, prompt, step::StepArguments};
+use gpu_kernels::attention::{partials_len, prompt::PromptArguments, step::StepArguments};
 use gpu_kernels::gemv::quant_format::NONE;
 use gpu_kernels::kv::KvType;
 use gpu_kernels::layer::{Layer, SINKS};
@@ -30,10 +30,12 @@ struct Case {
     /// Some rows of keys and values are not numbers, or infinite.
     broken: bool,
     paged: bool,
+    /// Single steps in the same launch.
+    beside: usize,
 }
 
 const PLAIN: Case =
-    Case { heads: (8, 2), dim: 128, window: 0, first: 0, count: 20, room: 5, broken: false, paged: false };
+    Case { heads: (8, 2), dim: 128, window: 0, first: 0, count: 20, room: 5, broken: false, paged: false, beside: 0 };
 
 fn rows(gpu: &Gpu, rng: &mut Rng, case: &Case, kv: KvType, positions: usize) -> Rows {
     let n = case.heads.1 as usize * positions * case.dim as usize;
@@ -92,7 +94,11 @@ fn both(gpu: &mut Gpu, case: &Case, kv: KvType, seed: u64) -> [Vec<u32>; 2] {
         let column = Column { capacity: capacity as u32, ..column };
         if paged { column.in_pages(positions as u32, table.address()) } else { column }
     };
-    let columns: Vec<Column> = (first..first + count).map(column).collect();
+    // Of the prompt, but for its last; of steps; the last.
+    let (alone, count) = (count, count + case.beside);
+    let mut columns: Vec<Column> = (first..first + alone - 1).map(column).collect();
+    columns.extend((0..case.beside).map(|i| column(capacity * (i + 1) / (case.beside + 1))));
+    columns.push(column(first + alone - 1));
     let sinks = gpu.upload(&rng.floats(q_heads as usize));
     let flags = if seed.is_multiple_of(2) { SINKS } else { 0 };
     let layer = Layer { q_heads, kv_heads, head_dim: dim, context: 1 << 20, window, flags, ..Layer::default() };
@@ -104,7 +110,14 @@ fn both(gpu: &mut Gpu, case: &Case, kv: KvType, seed: u64) -> [Vec<u32>; 2] {
     let canonical = |y: Vec<f32>| y.iter().map(|v| if v.is_nan() { f32::NAN } else { *v }.to_bits()).collect();
 
     let mut y = gpu.poisoned::<f32>(count * width as usize);
-    let tiles = gpu.upload(&QueryTile::cut(0, count as u32, count as u32 - 1, dim).collect::<Vec<_>>());
+    let tiles = gpu.upload(&QueryTile::cut(0, alone as u32, count as u32 - 1, dim).collect::<Vec<_>>());
+    // What is in a tile is no step; without others there are none.
+    let mut steps = columns[alone - 1..].to_vec();
+    steps[case.beside] = Column::default();
+    let steps = if case.beside == 0 { &[] } else { &steps[..] };
+    let mut partials = gpu.poisoned::<f32>(partials_len(steps.len(), &layer) as usize);
+    let mut counters = gpu.upload(&vec![0u32; steps.len() * kv_heads as usize]);
+    let steps = gpu.upload(steps);
     let given = PrefillArguments {
         qkv: &qkv,
         columns: &columns_,
@@ -114,8 +127,9 @@ fn both(gpu: &mut Gpu, case: &Case, kv: KvType, seed: u64) -> [Vec<u32>; 2] {
         strides: (row, width),
         layer,
     };
+    let given = PromptArguments::from(given).with_steps(&steps, (&mut partials, &mut counters));
     // SAFETY: the caches are the test's, which nothing else touches meanwhile.
-    unsafe { prompt::launch(given, gpu, kv, false) }.unwrap();
+    unsafe { given.launch(gpu, kv, false) }.unwrap();
     let got = canonical(gpu.read(&y));
 
     let mut y = gpu.poisoned::<f32>(count * width as usize);
@@ -172,6 +186,23 @@ fn cases() -> Vec<Case> {
     for (window, first) in [(1, 0), (16, 40), (23, 100), (300, 310), (700, 1000)] {
         all.push(Case { heads: (4, 2), dim: 64, window, first, count: 40, paged: first > 100, ..PLAIN });
     }
+    // Single steps beside prompts: where a tile has more rows of blocks than a step, as many, and fewer; of one part and of several.
+    for (heads, dim, beside) in [((8, 2), 128, 1), ((1, 1), 64, 3), ((9, 1), 64, 2), ((3, 3), 96, 9), ((16, 8), 32, 4)]
+    {
+        all.push(Case { heads, dim, first: 500, count: 30, beside, paged: beside == 2, ..PLAIN });
+    }
+    all.push(Case { heads: (4, 2), dim: 256, first: 90, count: 3, beside: 2, ..PLAIN });
+    all.push(Case {
+        heads: (4, 2),
+        dim: 64,
+        window: 70,
+        first: 200,
+        count: 20,
+        beside: 5,
+        broken: true,
+        room: -2,
+        ..PLAIN
+    });
     // Some columns without a place, and rows that are not numbers.
     all.push(Case { room: -3, ..PLAIN });
     all.push(Case { heads: (4, 2), dim: 64, first: 30, count: 150, broken: true, ..PLAIN });
@@ -194,7 +225,7 @@ fn the_bits_of_single_steps_int8() {
 #[test]
 fn the_bits_of_single_steps_without_tensor_cores() {
     let cases = [
-        Case { heads: (5, 1), dim: 80, first: 150, count: 9, ..PLAIN },
+        Case { heads: (5, 1), dim: 80, first: 150, count: 9, beside: 3, ..PLAIN },
         Case { heads: (16, 1), dim: 256, first: 70, count: 6, paged: true, ..PLAIN },
         Case { heads: (4, 2), dim: 64, window: 23, first: 90, count: 12, broken: true, room: -3, ..PLAIN },
     ];

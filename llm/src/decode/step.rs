@@ -15,7 +15,6 @@
 //! [mixture of experts](super::experts) takes three launches more than a dense feed-forward part. [Layer norms](super::norm) are a launch each.
 //! What matrices with act-order read is gathered in the order of their columns by a launch for each order, in place of the one that only quantizes.
 
-use super::KvType;
 use super::feed_forward::FeedForward;
 use super::input::{Choice, Input, pending};
 use super::persistent::Plan;
@@ -27,11 +26,13 @@ use super::together::{Member, Shares, Stage, StepLauncher};
 use super::weights::{LayerWeights, Norm, Weights};
 use super::workspace::Workspace;
 use crate::model::{Config, RopeStyle};
-use gpu_kernels::attention::{capped::CappedArguments, prefill::PrefillArguments, prompt, step::StepArguments};
+use gpu_kernels::attention::{
+    capped::CappedArguments, prefill::PrefillArguments, prompt::PromptArguments, step::StepArguments,
+};
 use gpu_kernels::elementwise::Softcap;
 use gpu_kernels::embed::{self, Embed};
 use gpu_kernels::gemv::{OutputQuantization, QuantFormat};
-use gpu_kernels::kv;
+use gpu_kernels::kv::store::StoreArguments;
 use gpu_kernels::layer::{FUSED, Layer, NEOX, NORM_BEHIND, QK_NORM, SINKS};
 use gpu_kernels::sampling::sample::Sample;
 use warpsmith_collectives::{Elements, Operation};
@@ -282,29 +283,21 @@ impl DecodeStep<'_> {
         let capped = self.config.score_cap > 0.0;
         let wanted = self.choice.wanted(std::slice::from_ref(&weights.attn_output));
         let gates = self.config.gate_dim();
-        let Workspace { columns, steps, qkv, attended, partials, counters, quantized, sizes, .. } = &mut *self.buffers;
+        let Workspace { columns, steps, tiles: all_tiles, qkv, attended, partials, counters, quantized, sizes, .. } =
+            &mut *self.buffers;
         let qkv = &mut qkv[gates..];
         let columns = &columns[..self.shape.columns];
-        let (_, written) = quantized.pass(wanted.filter(|_| self.shape.tiles == 0 && !capped && gates == 0));
-        let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
+        let (tiles, exact) = (self.shape.tiles, !self.choice.rounded);
+        let (_, written) = quantized.pass(wanted.filter(|_| !capped && gates == 0 && (tiles == 0 || exact)));
         let (stride, y_stride) = (sizes.qkv as u32, sizes.attended as u32);
         let programmatic = self.choice.programmatic;
         // Of columns from `first` on.
         let mut first = 0;
         let mut attending = columns;
         if self.shape.shared || capped {
-            macro_rules! store {
-                ($store:ident) => {{
-                    let store = kv::$store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
-                    // SAFETY: the caller's promise.
-                    unsafe { on.launch_programmatic(store, programmatic) }?;
-                }};
-            }
-            match self.shape.kv {
-                KvType::F16 => store!(QkvStoreF16),
-                KvType::F32 => store!(QkvStoreF32),
-                KvType::Int8 => store!(QkvStoreQ8),
-            }
+            let store = StoreArguments { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
+            // SAFETY: the caller's promise.
+            unsafe { store.launch(on, self.shape.kv, programmatic) }?;
             if capped {
                 let (y, scale) = (attended, self.config.score_scale as f32);
                 let scores = (scale, self.config.score_cap);
@@ -312,24 +305,39 @@ impl DecodeStep<'_> {
                 // SAFETY: the caller's promise.
                 return unsafe { attend.launch(on, self.shape.kv, programmatic) };
             }
-            if self.shape.tiles > 0 {
+            if tiles > 0 {
                 (first, attending) = (columns.len() - self.shape.steps, &steps[..self.shape.steps]);
             }
         } else {
             layer.flags |= FUSED;
         }
+        let in_tiles = PrefillArguments {
+            qkv,
+            columns,
+            tiles: &all_tiles[..tiles],
+            sinks: sinks(weights),
+            y: attended,
+            strides: (stride, y_stride),
+            layer,
+        };
+        if tiles > 0 && exact {
+            let all = PromptArguments::from(in_tiles).with_steps(attending, (partials, counters)).quantized(written);
+            // SAFETY: the caller's promise; what is in a tile has no place among the steps.
+            return unsafe { all.launch(on, self.shape.kv, programmatic) };
+        }
         if !attending.is_empty() {
+            let (quant_format, quantized, group_counters) = OutputQuantization::arguments(written);
             let attend = StepArguments {
-                qkv: &qkv[first * sizes.qkv..],
+                qkv: &in_tiles.qkv[first * sizes.qkv..],
                 q_weight,
                 k_weight,
                 cos,
                 sin,
-                sinks: sinks(weights),
+                sinks: in_tiles.sinks,
                 columns: attending,
                 partials,
                 counters,
-                y: &mut attended[first * sizes.attended..],
+                y: &mut in_tiles.y[first * sizes.attended..],
                 quantized,
                 group_counters,
                 stride,
@@ -340,38 +348,11 @@ impl DecodeStep<'_> {
             // SAFETY: the caller's promise.
             unsafe { attend.launch(on, self.shape.kv, programmatic) }?;
         }
-        if self.shape.tiles > 0 {
-            // SAFETY: the caller's promise.
-            unsafe { self.attend_in_tiles(on, weights, layer) }?;
+        if tiles > 0 {
+            // SAFETY: the caller's promise. What is in a tile got NaN as a step, and its results here.
+            unsafe { in_tiles.launch(on, self.shape.kv, programmatic) }?;
         }
         Ok(())
-    }
-
-    /// Attention of the columns that are in tiles, for which [`attend`](Self::attend) writes NaN.
-    ///
-    /// # Safety
-    /// That of [`DecodeStep`].
-    unsafe fn attend_in_tiles<L: Launcher<Error = Error>>(
-        &mut self,
-        on: &mut L,
-        weights: &LayerWeights,
-        layer: Layer,
-    ) -> Result<(), Error> {
-        let gates = self.config.gate_dim();
-        let Workspace { columns, tiles, qkv, attended, sizes, .. } = &mut *self.buffers;
-        let qkv = &qkv[gates..];
-        let (columns, tiles) = (&columns[..self.shape.columns], &tiles[..self.shape.tiles]);
-        let strides = (sizes.qkv as u32, sizes.attended as u32);
-        let attend = PrefillArguments { qkv, columns, tiles, sinks: sinks(weights), y: attended, strides, layer };
-        let (kv, programmatic) = (self.shape.kv, self.choice.programmatic);
-        // SAFETY: the caller's promise.
-        unsafe {
-            if self.choice.rounded {
-                attend.launch(on, kv, programmatic)
-            } else {
-                prompt::launch(attend, on, kv, programmatic)
-            }
-        }
     }
 
     /// The logits of the columns that get any, and their tokens.

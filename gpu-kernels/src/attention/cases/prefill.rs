@@ -3,9 +3,15 @@
 use super::cache::{Cache, Stored, attend, column, sinks};
 use crate::attention::prefill::{PrefillArguments, QueryTile, tensor_bound};
 use crate::attention::{
-    AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, AttnPromptF16, AttnPromptF32, AttnPromptQ8, prompt, step::step_bound,
+    AttnPrefillF16, AttnPrefillF32, AttnPrefillQ8, AttnPromptF16, AttnPromptF32, AttnPromptQ8, partials_len,
+    prompt::PromptArguments, step::step_bound,
 };
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close};
+use crate::gemv::{
+    QuantFormat,
+    cases::{QuantizedOutput, in_turn},
+    quant_format::NONE,
+};
 use crate::kv::KvType;
 use crate::layer::{Layer, SINKS};
 use crate::state::Column;
@@ -53,17 +59,23 @@ impl<const EXACT: bool> Operation for PromptsOf<EXACT> {
     }
 
     fn sizes(_: KvType) -> NamedSizes {
-        SIZES
+        if EXACT { EXACT_SIZES } else { SIZES }
     }
 
     fn shapes(_: KvType) -> Vec<Vec<usize>> {
         let mut all = prompt_shapes();
         if EXACT {
+            // Single steps beside them, and every kind of quantized results.
+            for (i, shape) in all.iter_mut().enumerate() {
+                shape.extend([[0, 1, 5][i % 3], in_turn(i, shape[1] * shape[3])]);
+            }
             // Query heads that share a key head, of which a warp has several columns, or half of one; and several parts.
             for group in [3, 4, 5, 8, 9, 16] {
-                all.push(vec![21, 2 * group, 2, 64, 0, 200, 70, group % 2]);
+                all.push(vec![21, 2 * group, 2, 64, 0, 200, 70, group % 2, group % 4, in_turn(group, 128 * group)]);
             }
-            all.push(vec![40, 4, 1, 128, 100, 400, 300, 1]);
+            all.push(vec![40, 4, 1, 128, 100, 400, 300, 1, 3, 1]);
+            // Groups of elements that several key heads have parts of.
+            all.push(vec![3, 8, 4, 32, 0, 300, 250, 0, 4, QuantFormat::ALL[0] as usize]);
         }
         all
     }
@@ -110,6 +122,22 @@ const SIZES: NamedSizes = &[
     ("sinks", 0),
 ];
 
+/// The sizes of a prompt with the bits of single steps.
+const EXACT_SIZES: NamedSizes = &[
+    ("columns", 64),
+    ("q_heads", 2),
+    ("kv_heads", 1),
+    ("head_dim", 128),
+    ("window", 0),
+    ("capacity", 256),
+    ("position", 0),
+    ("sinks", 0),
+    // Single steps beside it.
+    ("steps", 0),
+    // The number of the format that results are quantized to as well.
+    ("quant_format", 0),
+];
+
 /// Every head size, the edges of tiles and blocks, prompts that are appended, windows, and columns without a place.
 fn prompt_shapes() -> Vec<Vec<usize>> {
     let mut all = Vec::new();
@@ -141,7 +169,8 @@ fn prompt_shapes() -> Vec<Vec<usize>> {
 
 /// A prompt: its sizes, and what it is made of.
 struct Prompt {
-    first: usize,
+    /// Of each column.
+    positions: Vec<usize>,
     capacity: usize,
     layer: Layer,
     stride: usize,
@@ -173,25 +202,55 @@ fn run_over<B: Bench, T: Stored>(
     };
     let rows = 2 * kv_heads * capacity;
     let (k, v) = (Cache::<B, T>::new(bench, rng, rows, dim)?, Cache::<B, T>::new(bench, rng, rows, dim)?);
-    let columns: Vec<Column> = (first..first + n).map(|position| column((0, position, capacity), &k, &v)).collect();
+    let (beside, quant_format) =
+        if exact_kernel { (shape.size("steps")?, shape.size("quant_format")?) } else { (0, NONE as usize) };
+    // The prompt's last column is behind those of steps, as what is predicted from is last.
+    let mut positions: Vec<usize> = (first..first + n).collect();
+    let last = positions.split_off(n.saturating_sub(1));
+    positions.extend((0..beside).map(|i| capacity * (i + 1) / (beside + 1)));
+    positions.extend(last);
+    let columns: Vec<Column> = positions.iter().map(|&position| column((0, position, capacity), &k, &v)).collect();
+    let count = columns.len();
     let (stride, y_stride) = ((q_heads + 2 * kv_heads) * dim, q_heads * dim + 2);
     // Half of the prompts.
     let exact = n % 2 == 0 || dim % 3 == 0;
     let query = |v: &f32| if exact { f16::from_f32(v * 2.0).to_f32() } else { v * 2.0 };
-    let x: Vec<f32> = rng.floats(n * stride).iter().map(query).collect();
+    let x: Vec<f32> = rng.floats(count * stride).iter().map(query).collect();
     let (qkv, d_columns, mut y) =
-        (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; n * y_stride])?);
-    let tiles: Vec<QueryTile> = QueryTile::cut(0, n as u32, n as u32 - 1, dim as u32).collect();
+        (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; count * y_stride])?);
+    let tiles: Vec<QueryTile> = QueryTile::cut(0, n as u32, count as u32 - 1, dim as u32).collect();
     let (tiles, strides) = (bench.upload(&tiles)?, (stride as u32, y_stride as u32));
     let d_sinks = bench.upload(&sinks)?;
     let attend =
         PrefillArguments { qkv: &qkv, columns: &d_columns, tiles: &tiles, sinks: &d_sinks, y: &mut y, strides, layer };
+    let mut output = None;
     // SAFETY: the caches are buffers of this function, which nothing else touches meanwhile.
-    unsafe { if exact_kernel { prompt::launch(attend, bench, kv, false) } else { attend.launch(bench, kv, false) } }?;
+    unsafe {
+        if exact_kernel {
+            let steps = if beside == 0 { &[] } else { &columns[n - 1..] };
+            let mut steps = steps.to_vec();
+            steps.last_mut().into_iter().for_each(|in_tile| *in_tile = Column::default());
+            let mut partials = bench.output::<f32>(partials_len(steps.len(), &layer) as usize)?;
+            let (mut counters, steps) = (bench.upload(&vec![0u32; steps.len() * kv_heads])?, bench.upload(&steps)?);
+            output = QuantizedOutput::new(bench, quant_format, count, q_heads * dim)?;
+            let written = output.as_mut().map(QuantizedOutput::written);
+            let attend = PromptArguments::from(attend).with_steps(&steps, (&mut partials, &mut counters));
+            attend.quantized(written).launch(bench, kv, false)?;
+            if bench.read(&counters)?.iter().any(|c| *c != 0) {
+                return Err(Failure::Wrong("a counter is not back at zero".into()));
+            }
+        } else {
+            attend.launch(bench, kv, false)?;
+        }
+    };
     let (keys, values) = (k.after(bench, dim, &[])?, v.after(bench, dim, &[])?);
     let got = bench.read(&y)?;
-    let prompt = Prompt { first, capacity, layer, stride, exact, x, sinks };
-    (0..n).try_for_each(|c| prompt.compare((kv, exact_kernel), c, &got[c * y_stride..][..y_stride], (&keys, &values)))
+    if let Some(output) = output {
+        output.check(bench, &got, y_stride)?;
+    }
+    let prompt = Prompt { positions, capacity, layer, stride, exact, x, sinks };
+    let of = |c: usize| &got[c * y_stride..][..y_stride];
+    (0..count).try_for_each(|c| prompt.compare((kv, exact_kernel), c, of(c), (&keys, &values)))
 }
 
 impl Prompt {
@@ -205,7 +264,7 @@ impl Prompt {
     ) -> Outcome {
         let [q_heads, kv_heads, dim] =
             [self.layer.q_heads, self.layer.kv_heads, self.layer.head_dim].map(|n| n as usize);
-        let (position, capacity) = (self.first + c, self.capacity);
+        let (position, capacity) = (self.positions[c], self.capacity);
         if y[q_heads * dim..].iter().any(|v| *v != -77.0) {
             return Err(Failure::Wrong(format!("column {c}: written past its heads")));
         }

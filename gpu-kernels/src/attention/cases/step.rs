@@ -7,7 +7,7 @@ use crate::attention::{AttnStepF16, AttnStepF32, AttnStepQ8, partials_len};
 use crate::cases::{Bench, Failure, Listed, Measured, NamedSizes, Operation, Outcome, Rng, Shape, close, why};
 use crate::gemv::OutputQuantization;
 use crate::gemv::cases::{QuantizedOutput, in_turn};
-use crate::kv::{KvType, QkvStoreF16, QkvStoreF32, QkvStoreQ8};
+use crate::kv::{KvType, QkvStoreF16, QkvStoreF32, QkvStoreQ8, store::StoreArguments};
 use crate::layer::{FUSED, Layer, NEOX, NORM_BEHIND, QK_NORM, SINKS};
 use crate::rope::{self, Rotation, rope_tables};
 use crate::state::Column;
@@ -203,17 +203,9 @@ impl StepArgs<'_> {
         qkv: &mut DeviceSlice<f32>,
     ) -> Result<(), L::Error> {
         let StepArgs { weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer, .. } = *self;
-        macro_rules! launch {
-            ($store:ident) => {
-                // SAFETY: the caller's promise.
-                unsafe { on.launch_unchecked($store { qkv, q_weight, k_weight, cos, sin, columns, stride, layer }) }
-            };
-        }
-        match kv {
-            KvType::F16 => launch!(QkvStoreF16),
-            KvType::F32 => launch!(QkvStoreF32),
-            KvType::Int8 => launch!(QkvStoreQ8),
-        }
+        let store = StoreArguments { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
+        // SAFETY: the caller's promise.
+        unsafe { store.launch(on, kv, false) }
     }
 
     /// Launches attention over caches of a type; `y_stride` is from a column's output to the next one's.

@@ -117,11 +117,24 @@ pub fn start(tensor: bool, lowest: u32) -> u32 {
 /// All threads of the block make this call.
 #[device]
 pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepMemory) {
+    let complete = attend_part::<T>(&a, role, &memory);
+    if complete && let Some(quantizer) = a.quantizer {
+        sync::block();
+        let spot = Spot::of(&a, role, group(&a.layer));
+        quantize(quantizer, a.y.from(spot.column * a.y_stride as usize), spot.column, spot.head, &a.layer);
+    }
+}
+
+/// The block's part of a column, and those of the others where it is the last to finish: whether the results of its heads are there.
+///
+/// All threads of the block make this call.
+#[device]
+pub unsafe fn attend_part<T: Cached>(a: &AttentionArgs, role: impl Role, memory: &StepMemory) -> bool {
     let (layer, ticket, thread) = (a.layer, memory.ticket, thread_index());
     // The same in every thread.
     let tensor = on_tensor_cores::<T>(&layer);
     let group = group(&layer);
-    let spot = Spot::of(&a, role, group);
+    let spot = Spot::of(a, role, group);
     let c = a.columns.at(spot.column);
     let dim = layer.head_dim as usize;
 
@@ -135,7 +148,7 @@ pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepM
     // Whether the block completes its heads' results.
     let mut complete = !valid && spot.split == 0;
     if complete {
-        let (y, mut i) = (a.y.from(spot.output(&a)), thread);
+        let (y, mut i) = (a.y.from(spot.output(a)), thread);
         while i < group * layer.head_dim {
             y.set(i as usize, f32::NAN);
             i += THREADS;
@@ -148,18 +161,18 @@ pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepM
             ticket.set(FROM, (start + before).max(lowest));
             ticket.set(3, if newest { c.position + 1 } else { start + before + part });
         }
-        stage::<T>(&a, &spot, c.position, &memory, (tensor, newest));
+        stage::<T>(a, &spot, c.position, memory, (tensor, newest));
         sync::block();
 
         // SAFETY: within the column's heads, and within the part's place.
         let put = |h: usize, d: usize, value: [f32; 4], largest: f32, sum: f32| unsafe {
-            let spot = Spot::of(&a, role, group);
+            let spot = Spot::of(a, role, group);
             if ticket.get(1) == 1 {
-                let sum = sum + sink(&a, &spot, h, largest);
+                let sum = sum + sink(a, &spot, h, largest);
                 // As if it were added to nothing, which makes -0 0: so do several parts, also one of which is all.
-                finish(a.y.from(spot.output(&a) + h * dim + d), value.map(alone), sum);
+                finish(a.y.from(spot.output(a) + h * dim + d), value.map(alone), sum);
             } else {
-                let (first, of_part) = spot.workspace(&a);
+                let (first, of_part) = spot.workspace(a);
                 let at = a.partials.from(first + ((h << spot.shift) + spot.split as usize) * of_part);
                 at.store4(d, F32x4(value));
                 if d == 0 {
@@ -168,12 +181,12 @@ pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepM
             }
         };
         // SAFETY: the column is there.
-        let rows = || unsafe { Spot::of(&a, role, group).rows::<T>(&a) };
+        let rows = || unsafe { Spot::of(a, role, group).rows::<T>(a) };
         let range = (ticket.get(FROM), ticket.get(3));
         if tensor {
-            tiles::part::<T>((dim, group), range, rows, &memory, put);
+            tiles::part::<T>((dim, group), range, rows, memory, put);
         } else {
-            plain::part::<T>((dim, group), range, rows, &memory, put);
+            plain::part::<T>((dim, group), range, rows, memory, put);
         }
 
         let used = ticket.get(1);
@@ -181,7 +194,7 @@ pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepM
         if used > 1 {
             // What the block wrote is before the counter for thread 0, by the barrier, and so for who reads it after.
             sync::block();
-            let spot = Spot::of(&a, role, group);
+            let spot = Spot::of(a, role, group);
             let counter = a.counters.ptr_at(spot.column * layer.kv_heads as usize + spot.head as usize);
             if thread == 0 {
                 ticket.set(0, atomic::fetch_add(counter, 1, Order::AcqRel, Scope::Gpu));
@@ -189,17 +202,14 @@ pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepM
             sync::block();
             complete = ticket.get(0) + 1 == used;
             if complete {
-                merge_parts(&a, &spot, used, &memory);
+                merge_parts(a, &spot, used, memory);
                 if thread == 0 {
                     atomic::store(counter, 0, Order::Relaxed, Scope::Gpu);
                 }
             }
         }
     }
-    if complete && let Some(quantizer) = a.quantizer {
-        sync::block();
-        quantize(&a, quantizer, &Spot::of(&a, role, group));
-    }
+    complete
 }
 
 /// The results of the block's heads from those of `used` parts, in order.
@@ -235,19 +245,18 @@ unsafe fn sink(a: &AttentionArgs, spot: &Spot, h: usize, largest: f32) -> f32 {
     a.sinks.map_or(0.0, |sinks| math::exp2_approx_ftz(score(sinks) * core::f32::consts::LOG2_E - largest))
 }
 
-/// Brings the results of the block's heads to be quantized, a group a warp.
+/// Brings the results of the query heads of key head `head` to be quantized, a group a warp: those of a column that begins at `y`.
 ///
 /// All threads of the block make this call.
 #[device]
-unsafe fn quantize(a: &AttentionArgs, quantizer: OutputQuantizer, spot: &Spot) {
-    let (of_group, cols) = (spot.group * a.layer.head_dim, a.layer.q_heads * a.layer.head_dim);
-    let (from, to) = (spot.head * of_group, (spot.head + 1) * of_group);
-    let y = a.y.from(spot.column * a.y_stride as usize);
+pub unsafe fn quantize(quantizer: OutputQuantizer, y: Out<f32>, column: usize, head: u32, layer: &Layer) {
+    let (of_group, cols) = (group(layer) * layer.head_dim, layer.q_heads * layer.head_dim);
+    let (from, to) = (head * of_group, (head + 1) * of_group);
     let size = quantizer.group();
     let mut group = from / size + warp_index() as u32;
     while group * size < to {
         let (first, end) = ((group * size).max(from), ((group + 1) * size).min(to));
-        quantizer.bring::<false>(y.into(), spot.column, cols, first, end - first);
+        quantizer.bring::<false>(y.into(), column, cols, first, end - first);
         group += WARPS as u32;
     }
 }

@@ -217,15 +217,27 @@ fn check(m: &'static KernelMeta, given: &Seen<'_>) -> Result<(), ContractError> 
     state::check_strided(m, "qkv", given.qkv.len(), (n, given.stride), part)?;
     layer::check_pairs(m, "qkv", given.qkv.address(), Some(given.stride))?;
     state::check_strided(m, "y", given.y.len(), (n, given.y_stride), (q_heads * dim, "q_heads * head_dim"))?;
-    contract::at_least(m, "partials", given.partials.len(), (partials_len(n, l), "partials_len"))?;
-    contract::multiple_of(m, "partials", (given.partials.address(), "its address"), 16u32)?;
-    contract::at_least(m, "counters", given.counters.len(), (n as u64 * kv_heads, "columns * kv_heads"))?;
+    check_workspace(m, l, n, (given.partials, given.counters))?;
     let outputs = QuantizedOutputs {
         quant_format: given.quant_format,
         quantized: given.quantized,
         group_counters: given.group_counters,
     };
     outputs.check(m, n as u32, (l.q_heads * l.head_dim, "q_heads * head_dim"))
+}
+
+/// The part of a contract that is about the workspace of `columns` single steps.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) fn check_workspace(
+    m: &'static KernelMeta,
+    layer: &Layer,
+    columns: usize,
+    (partials, counters): (&DeviceSlice<f32>, &DeviceSlice<u32>),
+) -> Result<(), ContractError> {
+    contract::at_least(m, "partials", partials.len(), (partials_len(columns, layer), "partials_len"))?;
+    contract::multiple_of(m, "partials", (partials.address(), "its address"), 16u32)?;
+    let kv_heads = u64::from(layer.kv_heads);
+    contract::at_least(m, "counters", counters.len(), (columns as u64 * kv_heads, "columns * kv_heads"))
 }
 
 macro_rules! entries {
