@@ -318,8 +318,9 @@ fn a_mixed_step_attends_in_one_launch() {
     let of = |name: &str| listed.iter().filter(|l| l.kernel.name.starts_with(name)).count();
     let layers = model.config().layers;
     assert_eq!((of("attn_prompt_f16"), of("attn_step"), of("qkv_store_f16")), (layers, 0, layers));
+    // Of the columns that logits are made of alone, which begin elsewhere.
     let names: Vec<_> = listed.iter().map(|l| l.kernel.name).collect();
-    assert!(names.iter().all(|name| !name.contains("quantize")), "{names:?}");
+    assert_eq!(of("quantize"), 1, "{names:?}");
 }
 
 /// What is told of a prompt changes nothing of it, and it is told whole chunks and the end.
