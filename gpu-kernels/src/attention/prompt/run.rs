@@ -20,7 +20,7 @@ use crate::{
     layer::{FUSED, SINKS},
     load::{Role, lane, warp_index},
 };
-use warpsmith_device::prelude::*;
+use warpsmith_device::{prelude::*, unroll};
 
 /// What the blocks of tiles work on.
 type Args = PrefillArgs<InOut<f32>>;
@@ -87,8 +87,10 @@ struct StepBlock {
 }
 
 impl StepBlock {
+    /// Worked out anew wherever it is asked for, as registers that hold it are lost to the tiles.
     #[inline(always)]
     fn of(layer: &Layer, steps: u32) -> StepBlock {
+        let steps = unroll::opaque(steps as usize) as u32;
         let of_key_head = columns_of_block(steps::group(layer), layer.head_dim).1;
         let shift = rows_shift(layer.kv_heads, of_key_head);
         StepBlock { tiles: grid::dim_y() - (steps << shift), shift }
@@ -155,7 +157,8 @@ pub unsafe fn attend<T: Cached>(given: &Arguments) {
     sync::block();
     let mut i = first;
     while i < end {
-        let column = if role.is_of_tile() { tile(&tiles_of(given)).column(i) } else { i } as usize;
+        let of_tile = StepBlock::of(&layer, given.steps_count).is_of_tile();
+        let column = if of_tile { tile(&tiles_of(given)).column(i) } else { i } as usize;
         steps::quantize(quantizer, given.y.from(column * given.y_stride as usize).into(), column, head, &layer);
         i += 1;
     }
