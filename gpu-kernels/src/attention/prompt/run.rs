@@ -14,7 +14,7 @@ use crate::{
         },
         tiles::{self, HEADS, Partition, QueryFactors, TILE, power, sharing, sweep, width},
     },
-    gemv::quantizer::OutputQuantizer,
+    gemv::{quant_format::NONE, quantizer::OutputQuantizer},
     head::held,
     kv::cached::{Cached, Rows},
     layer::{FUSED, SINKS},
@@ -96,10 +96,11 @@ impl StepBlock {
         StepBlock { tiles: grid::dim_y() - (steps << shift), shift }
     }
 
-    /// Whether the block is one of a tile instead.
+    /// Whether the block is one of a tile instead; without steps all are.
     #[inline(always)]
-    fn is_of_tile(self) -> bool {
-        block::idx_y() < self.tiles
+    fn is_none(layer: &Layer, steps: u32) -> bool {
+        let steps = unroll::opaque(steps as usize) as u32;
+        steps == 0 || block::idx_y() < StepBlock::of(layer, steps).tiles
     }
 }
 
@@ -128,18 +129,21 @@ pub unsafe fn attend<T: Cached>(given: &Arguments) {
     let memory = StepMemory::declared();
     // Norms and rotations were done before, which the compiler is not to make code for.
     let layer = Layer { flags: given.layer.flags & !FUSED, ..given.layer };
-    let role = StepBlock::of(&layer, given.steps_count);
     // The block's key head, and which columns of the launch it completes: of a tile those from the first on, or the one of a step.
     let (head, first, end);
-    if role.is_of_tile() {
+    if StepBlock::is_none(&layer, given.steps_count) {
         let a = tiles_of(given);
         if tile(&a).count == 0 {
             return;
         }
         of_tile::<T>(&a, &memory);
+        if given.quant_format == NONE {
+            return;
+        }
         let spot = PromptSpot::of(&a);
         (head, first, end) = (spot.head, spot.first, spot.end);
     } else {
+        let role = StepBlock::of(&layer, given.steps_count);
         if role.block() >= layer.kv_heads * splits(layer.kv_heads) {
             return;
         }
@@ -155,9 +159,9 @@ pub unsafe fn attend<T: Cached>(given: &Arguments) {
         return;
     };
     sync::block();
+    let of_tile = StepBlock::is_none(&layer, given.steps_count);
     let mut i = first;
     while i < end {
-        let of_tile = StepBlock::of(&layer, given.steps_count).is_of_tile();
         let column = if of_tile { tile(&tiles_of(given)).column(i) } else { i } as usize;
         steps::quantize(quantizer, given.y.from(column * given.y_stride as usize).into(), column, head, &layer);
         i += 1;
