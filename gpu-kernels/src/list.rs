@@ -257,7 +257,7 @@ impl Subject {
     /// [`sizes`](Subject::sizes).
     ///
     /// # Errors
-    /// The part that names no size, or gives no number.
+    /// The part that names no size, or gives no number; or 0, for a size that is at least 1 in all of [`cases`](Subject::cases).
     pub fn parse(self, text: &str) -> Result<Case, String> {
         let mut case = self.case();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -266,8 +266,16 @@ impl Subject {
             let at = self.sizes().iter().position(|s| s.0 == name);
             let at = at.ok_or_else(|| UnknownSize::new(self.name(), name, self.sizes()).to_string())?;
             case.values[at] = value.trim().parse().map_err(|_| format!("`{part}`: `{value}` is not a number"))?;
+            if case.values[at] == 0 && !self.may_be_0(at) {
+                return Err(format!("`{part}`: `{name}` is at least 1"));
+            }
         }
         Ok(case)
+    }
+
+    /// Whether there is a shape in which the size at a place is 0.
+    fn may_be_0(self, at: usize) -> bool {
+        self.sizes()[at].1 == 0 || self.shapes().iter().any(|values| values[at] == 0)
     }
 
     /// The shapes that it has to get right: at the edges of its tiles, odd, long, and at random.

@@ -17,7 +17,7 @@
 //! - [`three`]: v1, three launches with the scores in memory
 //! - [`one`]: v2, one launch with a running softmax
 //! - [`prefill`]: many tokens of one sequence at once, on tensor cores where there are any
-//! - [`prompt`]: the same with the bits of single steps
+//! - [`prompt`]: the same with the bits of single steps, and such steps beside them, in one launch
 //! - [`capped`]: any columns, with scores that are capped
 //! - [`step`]: v3, norm, rotation, store and attention of any number of columns in one launch, in splits
 

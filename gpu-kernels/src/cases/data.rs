@@ -133,7 +133,8 @@ impl Tensor {
             }
         }
         if format == Format::NVFP4_SCALED {
-            for row in bytes.chunks_exact_mut(cols / format.block_elems() * format.block_bytes()) {
+            let blocks = (cols / format.block_elems()).max(1);
+            for row in bytes.chunks_exact_mut(blocks * format.block_bytes()) {
                 let scale = (rng.unit() * 0.1).to_le_bytes();
                 row.chunks_exact_mut(format.block_bytes()).for_each(|block| block[36..].copy_from_slice(&scale));
             }

@@ -86,6 +86,9 @@ struct RankCase {
 impl RankCase {
     fn new(shape: &Shape<'_>, rng: &mut Rng) -> Result<RankCase, Failure> {
         let [ranks, rank, len, kind, mode] = shape.sizes(["ranks", "rank", "len", "kind", "mode"])?;
+        if rank >= ranks {
+            return Err(Failure::Launch(format!("there is no rank {rank} of {ranks}")));
+        }
         let flags = MODES[mode % MODES.len()] | kind as u32;
         // Slices of whole words.
         let whole = matches!(flags & !(KIND | MAX), SCATTER | GATHER);

@@ -88,74 +88,36 @@ unsafe fn store_head<T: Cached, const N: usize>(a: &StoreArgs, scratch: Shared<f
     }
 }
 
-macro_rules! entries {
-    ($( $(#[$doc:meta])* $T:ty: $name:ident $Name:ident; )*) => { $(
-        $(#[$doc])*
-        #[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4, family = "kv")]
-        pub unsafe fn $name(
-            qkv: InOut<f32>,
-            q_weight: In<f32>,
-            k_weight: In<f32>,
-            cos: In<f32>,
-            sin: In<f32>,
-            columns: Awaited<Column>,
-            stride: u32,
-            layer: Layer,
-        ) {
-            grid::launch_dependents();
-            grid::wait_dependencies();
-            let (weights, tables, columns) = ((q_weight, k_weight), (cos, sin), columns.buffer());
-            store::<$T>(StoreArgs { qkv, weights, tables, columns, stride, layer });
+/// `arguments! { callback (args) }` calls `callback! { (args) NAME: (TYPE), … }` with the arguments of every entry point.
+macro_rules! arguments {
+    ($callback:ident $args:tt) => {
+        $callback! { $args
+            qkv: (InOut<f32>),
+            q_weight: (In<f32>),
+            k_weight: (In<f32>),
+            cos: (In<f32>),
+            sin: (In<f32>),
+            columns: (Awaited<Column>),
+            stride: (u32),
+            layer: (Layer),
         }
-
-        #[cfg(not(target_arch = "nvptx64"))]
-        impl Contract for $Name<'_> {
-            fn geometry(&self) -> Geometry {
-                let heads = u64::from(self.layer.q_heads) + 2 * u64::from(self.layer.kv_heads);
-                Geometry::grid(heads.div_ceil(u64::from(HEADS_PER_BLOCK)), self.columns.len() as u64, 1u32)
-            }
-            fn check(&self) -> Result<(), ContractError> {
-                let (m, l) = (Self::META, &self.layer);
-                let Self { q_weight, k_weight, cos, sin, .. } = self;
-                layer::check(m, l, Some(&layer::Tables { q_weight, k_weight, cos, sin }))?;
-                state::check_columns(m, self.columns)?;
-                let heads = u64::from(l.q_heads) + 2 * u64::from(l.kv_heads);
-                let part = (heads * u64::from(l.head_dim), "(q_heads + 2 * kv_heads) * head_dim");
-                state::check_strided(m, "qkv", self.qkv.len(), (self.columns.len(), self.stride), part)?;
-                layer::check_pairs(m, "qkv", self.qkv.address(), Some(self.stride))
-            }
-        }
-    )* };
+    };
 }
+arguments! { define (Arguments StoreArguments Seen) }
 
-entries! {
-    /// Norm, rotation and store into f16 caches.
-    f16: qkv_store_f16 QkvStoreF16;
-    /// Norm, rotation and store into f32 caches.
-    f32: qkv_store_f32 QkvStoreF32;
-    /// Norm, rotation and store into int8 caches with a scale a row.
-    Q8: qkv_store_q8 QkvStoreQ8;
-}
-
-/// The arguments of the kernel for any type of cache.
-#[cfg(not(target_arch = "nvptx64"))]
-pub struct StoreArguments<'a> {
-    /// Queries, keys and values of each column.
-    pub qkv: &'a mut DeviceSlice<f32>,
-    /// The norm of queries.
-    pub q_weight: &'a DeviceSlice<f32>,
-    /// The norm of keys.
-    pub k_weight: &'a DeviceSlice<f32>,
-    /// Cosines of the rotation.
-    pub cos: &'a DeviceSlice<f32>,
-    /// Sines of the rotation.
-    pub sin: &'a DeviceSlice<f32>,
-    /// Where each column's keys and values go.
-    pub columns: &'a DeviceSlice<Column>,
-    /// Where columns of `qkv` start.
-    pub stride: u32,
-    /// Sizes and options.
-    pub layer: Layer,
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+impl StoreArgs {
+    /// The arguments of an entry point.
+    ///
+    /// # Safety
+    /// The launches before were waited for.
+    #[inline(always)]
+    unsafe fn of(given: Arguments) -> StoreArgs {
+        let Arguments { qkv, q_weight, k_weight, cos, sin, columns, stride, layer } = given;
+        // SAFETY: the caller's promise.
+        let columns = unsafe { columns.buffer() };
+        StoreArgs { qkv, weights: (q_weight, k_weight), tables: (cos, sin), columns, stride, layer }
+    }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -169,18 +131,67 @@ impl StoreArguments<'_> {
     /// As for [`Launcher::launch_unchecked`], of the caches that the columns lead to; and with `programmatic` as for
     /// [`Programmatic::new`](warpsmith_device::Programmatic::new).
     pub unsafe fn launch<L: Launcher>(self, on: &mut L, kv: KvType, programmatic: bool) -> Result<(), L::Error> {
-        let StoreArguments { qkv, q_weight, k_weight, cos, sin, columns, stride, layer } = self;
-        macro_rules! launch {
-            ($Kernel:ident) => {{
-                let kernel = $Kernel { qkv, q_weight, k_weight, cos, sin, columns, stride, layer };
-                // SAFETY: the caller's promise.
-                unsafe { on.launch_programmatic(kernel, programmatic) }
-            }};
-        }
-        match kv {
-            KvType::F16 => launch!(QkvStoreF16),
-            KvType::F32 => launch!(QkvStoreF32),
-            KvType::Int8 => launch!(QkvStoreQ8),
+        // SAFETY: the caller's promise.
+        unsafe {
+            match kv {
+                KvType::F16 => on.launch_programmatic(QkvStoreF16::from(self), programmatic),
+                KvType::F32 => on.launch_programmatic(QkvStoreF32::from(self), programmatic),
+                KvType::Int8 => on.launch_programmatic(QkvStoreQ8::from(self), programmatic),
+            }
         }
     }
+}
+
+macro_rules! entry {
+    (($(#[$doc:meta])* $T:ty, $name:ident $Name:ident) $($argument:ident: ($($ty:tt)*),)*) => {
+        $(#[$doc])*
+        #[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4, family = "kv")]
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe fn $name($($argument: $($ty)*,)*) {
+            grid::launch_dependents();
+            grid::wait_dependencies();
+            store::<$T>(StoreArgs::of(Arguments { $($argument),* }));
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        convert! { $Name: kv::store, StoreArguments Seen, $($argument)* }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl Contract for $Name<'_> {
+            fn geometry(&self) -> Geometry {
+                let heads = u64::from(self.layer.q_heads) + 2 * u64::from(self.layer.kv_heads);
+                Geometry::grid(heads.div_ceil(u64::from(HEADS_PER_BLOCK)), self.columns.len() as u64, 1u32)
+            }
+            fn check(&self) -> Result<(), ContractError> {
+                check(Self::META, &self.seen())
+            }
+        }
+    };
+}
+
+/// The contract of every entry point.
+#[cfg(not(target_arch = "nvptx64"))]
+fn check(m: &'static KernelMeta, given: &Seen<'_>) -> Result<(), ContractError> {
+    let &Seen { qkv, q_weight, k_weight, cos, sin, columns, stride, layer: ref l } = given;
+    layer::check(m, l, Some(&layer::Tables { q_weight, k_weight, cos, sin }))?;
+    state::check_columns(m, columns)?;
+    let heads = u64::from(l.q_heads) + 2 * u64::from(l.kv_heads);
+    let part = (heads * u64::from(l.head_dim), "(q_heads + 2 * kv_heads) * head_dim");
+    state::check_strided(m, "qkv", qkv.len(), (columns.len(), stride), part)?;
+    layer::check_pairs(m, "qkv", qkv.address(), Some(stride))
+}
+
+macro_rules! entries {
+    ($( $(#[$doc:meta])* $T:ty: $name:ident $Name:ident; )*) => {
+        $(arguments! { entry ($(#[$doc])* $T, $name $Name) })*
+    };
+}
+
+entries! {
+    /// Norm, rotation and store into f16 caches.
+    f16: qkv_store_f16 QkvStoreF16;
+    /// Norm, rotation and store into f32 caches.
+    f32: qkv_store_f32 QkvStoreF32;
+    /// Norm, rotation and store into int8 caches with a scale a row.
+    Q8: qkv_store_q8 QkvStoreQ8;
 }

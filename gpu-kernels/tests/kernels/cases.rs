@@ -72,3 +72,25 @@ tests! {
         | Subject::Argmax16(_),
     sampling: Subject::Argmax | Subject::ArgmaxMasked | Subject::RepetitionPenalty | Subject::Sample,
 }
+
+/// Whoever asks for a shape that makes no sense is told so: sizes that are all 0 or 1, and each of them 0 beside others that are 1.
+#[test]
+fn no_size_is_too_small_to_be_answered() {
+    let mut asked = 0;
+    for subject in Subject::all() {
+        let (names, mut gpu) = (subject.sizes(), Gpu::new());
+        let shapes = (0..names.len()).map(|zero| (zero, 1)).chain([(0, 0), (names.len(), 1)]);
+        for (zero, others) in shapes {
+            let size =
+                |(i, (name, _)): (usize, &(&str, usize))| format!("{name}={}", if i == zero { 0 } else { others });
+            let shape = names.iter().enumerate().map(size).collect::<Vec<_>>().join(",");
+            // It is refused, it passes, or an error says why not.
+            match subject.parse(&shape) {
+                Ok(case) => drop(case.run(&mut gpu)),
+                Err(why) => assert!(why.ends_with(" is at least 1"), "{subject:?} {shape}: {why}"),
+            }
+            asked += 1;
+        }
+    }
+    assert!(asked > 100, "{asked}");
+}

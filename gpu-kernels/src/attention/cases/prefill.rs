@@ -59,7 +59,7 @@ impl<const EXACT: bool> Operation for PromptsOf<EXACT> {
     }
 
     fn sizes(_: KvType) -> NamedSizes {
-        if EXACT { EXACT_SIZES } else { SIZES }
+        if EXACT { SIZES } else { &SIZES[..OF_ANY] }
     }
 
     fn shapes(_: KvType) -> Vec<Vec<usize>> {
@@ -109,7 +109,7 @@ pub fn exact_kernel(kv: KvType) -> &'static KernelMeta {
     }
 }
 
-/// The sizes of a prompt.
+/// The sizes of a prompt, and behind them those that only kernels with the bits of single steps have.
 const SIZES: NamedSizes = &[
     ("columns", 64),
     ("q_heads", 2),
@@ -120,23 +120,13 @@ const SIZES: NamedSizes = &[
     ("position", 0),
     // Heads have sinks: 1.
     ("sinks", 0),
-];
-
-/// The sizes of a prompt with the bits of single steps.
-const EXACT_SIZES: NamedSizes = &[
-    ("columns", 64),
-    ("q_heads", 2),
-    ("kv_heads", 1),
-    ("head_dim", 128),
-    ("window", 0),
-    ("capacity", 256),
-    ("position", 0),
-    ("sinks", 0),
     // Single steps beside it.
     ("steps", 0),
     // The number of the format that results are quantized to as well.
     ("quant_format", 0),
 ];
+/// How many any prompt has.
+const OF_ANY: usize = 8;
 
 /// Every head size, the edges of tiles and blocks, prompts that are appended, windows, and columns without a place.
 fn prompt_shapes() -> Vec<Vec<usize>> {
@@ -218,7 +208,7 @@ fn run_over<B: Bench, T: Stored>(
     let x: Vec<f32> = rng.floats(count * stride).iter().map(query).collect();
     let (qkv, d_columns, mut y) =
         (bench.upload(&x)?, bench.upload(&columns)?, bench.upload(&vec![-77.0f32; count * y_stride])?);
-    let tiles: Vec<QueryTile> = QueryTile::cut(0, n as u32, count as u32 - 1, dim as u32).collect();
+    let tiles: Vec<QueryTile> = QueryTile::cut(0, n as u32, (count as u32).saturating_sub(1), dim as u32).collect();
     let (tiles, strides) = (bench.upload(&tiles)?, (stride as u32, y_stride as u32));
     let d_sinks = bench.upload(&sinks)?;
     let attend =
@@ -227,7 +217,7 @@ fn run_over<B: Bench, T: Stored>(
     // SAFETY: the caches are buffers of this function, which nothing else touches meanwhile.
     unsafe {
         if exact_kernel {
-            let steps = if beside == 0 { &[] } else { &columns[n - 1..] };
+            let steps = if beside == 0 { &[] } else { &columns[n.saturating_sub(1)..] };
             let mut steps = steps.to_vec();
             steps.last_mut().into_iter().for_each(|in_tile| *in_tile = Column::default());
             let mut partials = bench.output::<f32>(partials_len(steps.len(), &layer) as usize)?;

@@ -98,7 +98,7 @@ impl StepBlock {
 
     /// Whether the block is one of a tile instead; without steps all are.
     #[inline(always)]
-    fn is_none(layer: &Layer, steps: u32) -> bool {
+    fn is_of_tile(layer: &Layer, steps: u32) -> bool {
         let steps = unroll::opaque(steps as usize) as u32;
         steps == 0 || block::idx_y() < StepBlock::of(layer, steps).tiles
     }
@@ -131,12 +131,13 @@ pub unsafe fn attend<T: Cached>(given: &Arguments) {
     let layer = Layer { flags: given.layer.flags & !FUSED, ..given.layer };
     // The block's key head, and which columns of the launch it completes: of a tile those from the first on, or the one of a step.
     let (head, first, end);
-    if StepBlock::is_none(&layer, given.steps_count) {
+    if StepBlock::is_of_tile(&layer, given.steps_count) {
         let a = tiles_of(given);
         if tile(&a).count == 0 {
             return;
         }
         of_tile::<T>(&a, &memory);
+        // Nor is the place worked out again.
         if given.quant_format == NONE {
             return;
         }
@@ -159,7 +160,7 @@ pub unsafe fn attend<T: Cached>(given: &Arguments) {
         return;
     };
     sync::block();
-    let of_tile = StepBlock::is_none(&layer, given.steps_count);
+    let of_tile = StepBlock::is_of_tile(&layer, given.steps_count);
     let mut i = first;
     while i < end {
         let column = if of_tile { tile(&tiles_of(given)).column(i) } else { i } as usize;

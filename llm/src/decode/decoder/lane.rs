@@ -117,7 +117,7 @@ impl Lane {
         if shape.steps == 0 {
             return Ok(());
         }
-        // What attends in a tile has no place here: NaN is written for it first.
+        // What attends in a tile has no place here: nothing is done for it, or NaN is written before the tiles are launched.
         let first = shape.columns - shape.steps;
         for run in runs.iter().filter(|run| run.last >= first) {
             used[run.last] = Column::default();
