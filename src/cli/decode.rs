@@ -146,6 +146,9 @@ pub struct ProjectionArgs {
     /// How a step is done.
     #[command(flatten)]
     pub step: StepArgs,
+    /// List the instructions at which the warps of each launch wait longest, with their lines of source; so many of each, 8 unless told.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "8", value_parser = positive, conflicts_with = "json")]
+    pub waits: Option<usize>,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::new::{self, templates};
+use super::shown;
 use crate::cli::AddArgs;
 use crate::failure::{Failure, Kind};
 use places::Places;
@@ -167,12 +168,6 @@ fn write(new: &[(PathBuf, String)], changed: &[(PathBuf, String)]) -> Result<(),
         before.iter().for_each(|(path, text)| drop(fs::write(path, text)));
         Failure::write(&path, &error)
     })
-}
-
-/// A path as a user in the current folder writes it.
-fn shown(path: &Path) -> String {
-    let current = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(&current).unwrap_or(path).display().to_string()
 }
 
 fn report(args: &AddArgs, name: &str, new: &[(PathBuf, String)], changed: &[(PathBuf, String)]) {

@@ -22,3 +22,9 @@ mod session;
 pub mod shell;
 pub mod tune;
 pub mod watch;
+
+/// A path as a user in the current folder writes it.
+fn shown(path: &std::path::Path) -> String {
+    let current = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(&current).unwrap_or(path).display().to_string()
+}

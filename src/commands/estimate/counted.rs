@@ -53,6 +53,7 @@ pub fn demand(
         // Who counts what others have written, and then reads it.
         trips: if counted.global_atom_requests > 0 { 2.0 } else { 0.0 },
         barriers: if cooperative { barriers(all, blocks) } else { 0.0 },
+        timeline: None,
     };
     if let Some(code) = code {
         let slots = slots::weigh(&code.code, &lines, 0);

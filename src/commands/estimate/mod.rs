@@ -19,6 +19,7 @@
 
 pub mod counted;
 pub mod figures;
+pub mod timeline;
 
 use warpsmith_arch::{Gpu, PARTITIONS};
 
@@ -36,6 +37,9 @@ pub const CACHED: f64 = 0.2;
 pub const PROGRAMMATIC: f64 = EDGE - LATENCY;
 /// Share of a data sheet's bandwidth that a stream of reads reaches (BabelStream Dot on an H200: 4.48 of 4.8 TB/s).
 pub const READS: f64 = 0.933;
+
+/// Share of a launch's time from which on one thing is what takes it.
+const MOST: f64 = 0.9;
 
 /// What a launch asks of a GPU.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +62,8 @@ pub struct Demand {
     pub trips: f64,
     /// Barriers of the grid.
     pub barriers: f64,
+    /// Microseconds of the fullest multiprocessor by its [timeline](timeline), where that is known.
+    pub timeline: Option<f64>,
 }
 
 /// What is longest of a launch.
@@ -69,7 +75,7 @@ pub enum Bound {
     Issue,
     /// A pipe that is busy for longer than issuing takes.
     Pipe,
-    /// Waiting for memory, as too few bytes are on the way.
+    /// Waiting: for memory, as too few bytes are on the way, or by the [timeline] for whatever else.
     Latency,
     /// The way from launch to launch, and from barrier to barrier.
     Edges,
@@ -136,6 +142,7 @@ impl Demand {
         let edge = if programmatic { PROGRAMMATIC } else { EDGE };
         let each = |bytes: f64| bytes / self.blocks.max(1.0) / self.in_flight;
         let waiting = match self.in_flight {
+            _ if self.timeline.is_some() => 0.0,
             known if known > 0.0 => (each(self.dram) * LATENCY + each(self.cached) * CACHED).max(LATENCY),
             _ => 0.0,
         };
@@ -144,7 +151,7 @@ impl Demand {
             memory: self.dram / read_rate(gpu),
             issue: self.issuing(gpu, self.issue),
             pipe: self.issuing(gpu, self.pipe),
-            latency: self.waves(gpu) * waiting,
+            latency: self.timeline.unwrap_or(self.waves(gpu) * waiting),
             phases: None,
         }
     }
@@ -181,7 +188,12 @@ impl Time {
             (Bound::Latency, self.latency),
             (Bound::Memory, self.memory),
         ];
-        let (bound, longest) = all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((Bound::Memory, 0.0));
+        let (mut bound, longest) = all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((Bound::Memory, 0.0));
+        if bound == Bound::Latency {
+            // A timeline has the others in it: what is most of it binds.
+            let most = all.into_iter().filter(|(of, t)| *of != Bound::Latency && *t >= MOST * longest);
+            bound = most.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(bound, |(of, _)| of);
+        }
         (bound, self.phases.unwrap_or(longest))
     }
 

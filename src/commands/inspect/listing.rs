@@ -1,11 +1,13 @@
 //! Code in lines: what each did, and which line of Rust it is from.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::subject::{SourceLine, Subject};
 use crate::commands::budget::sass::{Code, Instruction};
+use crate::commands::shown;
 use crate::table::{Align, Table, count};
 
 /// Counters of a line, as they are shown.
@@ -169,13 +171,6 @@ pub fn beside(rows: &[CodeLine], sources: &mut Sources, title: &str) -> Table {
     table
 }
 
-/// A file, relative to the current folder if it is below.
-fn shown(file: &str) -> String {
-    let root = std::env::current_dir().unwrap_or_default();
-    let path = std::path::Path::new(file);
-    path.strip_prefix(&root).unwrap_or(path).display().to_string()
-}
-
 /// `saxpy.rs:15`
 fn short((file, line): &SourceLine) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
@@ -225,7 +220,7 @@ pub fn rust(subject: &Subject, sources: &mut Sources) -> Table {
             String::new(),
             String::new(),
             String::new(),
-            shown(file),
+            shown(Path::new(file)),
         ]);
         let mut left_out = false;
         for number in *first..=*last {

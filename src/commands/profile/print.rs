@@ -8,6 +8,7 @@ use warpsmith_simt::BOUNDS_FROM;
 use super::counted::Counted;
 use super::roofline::Roofline;
 use crate::commands::approximate::sentence;
+use crate::commands::shown;
 use crate::table::{Align, Table, bytes, count};
 
 /// Prints a launch, its projection and its dearest lines.
@@ -103,10 +104,7 @@ fn print_projection(projection: &Roofline) {
 
 /// The lines that cost the most warp instructions: of Rust, or of PTX where there is no line information.
 fn table_of_lines(launch: &Counted, most: usize) {
-    let root = std::env::current_dir().unwrap_or_default();
-    let shown =
-        |name: &String| Path::new(name).strip_prefix(&root).map_or_else(|_| name.clone(), |p| p.display().to_string());
-    let mut rows: Vec<(String, Metrics)> = launch.lines.iter().map(|(name, m)| (shown(name), *m)).collect();
+    let mut rows: Vec<(String, Metrics)> = launch.lines.iter().map(|(name, m)| (shown(Path::new(name)), *m)).collect();
     rows.sort_by_key(|r| std::cmp::Reverse(r.1.warp_instructions));
     let all: u64 = rows.iter().map(|r| r.1.warp_instructions).sum();
     let left_out = rows.len().saturating_sub(most);

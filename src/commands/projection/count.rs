@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use warpsmith_arch::Gpu;
 use warpsmith_check::{Checks, Inspect, Start};
 use warpsmith_device::launch::Start as Order;
 use warpsmith_device::{Access, ArgKind, Geometry};
@@ -12,11 +13,12 @@ use warpsmith_host::gpu_kernels::gemv::SWIGLU;
 use warpsmith_host::gpu_kernels::persistent::Instance as Layers;
 use warpsmith_simt::{Instance, Launch, Machine};
 
-use crate::commands::budget::{PROFILE, Tools, assemble_single};
+use crate::commands::budget::{Assembled, PROFILE, Tools, assemble_single};
 use crate::commands::check::bench::single;
 use crate::commands::estimate::Demand;
 use crate::commands::estimate::counted::{demand, extended};
 use crate::commands::estimate::figures::Figures;
+use crate::commands::estimate::timeline::{self, Timeline, Wait};
 use crate::failure::{Failure, Kind};
 
 /// Blocks of a product that are run, and twice as many: the others do the same.
@@ -35,6 +37,64 @@ pub struct LaunchKind {
     pub demand: Demand,
     /// Blocks that were run, if not all.
     pub ran: Option<u64>,
+    /// Where warps wait, of machine code whose timeline is known.
+    pub waits: Option<Waits>,
+}
+
+/// Where the warps of a launch wait.
+pub struct Waits {
+    pub timeline: Timeline,
+    /// Instructions at which they wait longest, the longest first.
+    pub places: Vec<WaitPlace>,
+}
+
+/// An instruction at which warps wait.
+pub struct WaitPlace {
+    /// Of all clocks of warps.
+    pub share: f64,
+    pub wait: Wait,
+    /// As nvdisasm prints it.
+    pub instruction: String,
+    /// The line of the kernel's source that it is from, if that is known.
+    pub source: Option<(String, u32)>,
+}
+
+/// Places that are kept.
+const PLACES: usize = 16;
+
+impl Waits {
+    fn of(
+        gpu: &Gpu,
+        profile: &LaunchProfile,
+        code: &Assembled,
+        (blocks, demand): (u64, &Demand),
+        start: Order,
+    ) -> Waits {
+        let timeline = Timeline::of(
+            gpu,
+            &timeline::Launched {
+                code: &code.code,
+                lines: &profile.profile.lines,
+                blocks,
+                threads: profile.launch.block.iter().product(),
+                resident: demand.resident as u64,
+                programmatic: start == Order::Programmatic,
+            },
+        );
+        let place = |at: &timeline::InstructionWaits| {
+            let i = &code.code.instructions[at.index];
+            let line = profile.profile.lines.iter().find(|l| l.ptx_line == i.ptx_line && i.ptx_line != 0);
+            // The innermost frame of the kernel's own crate, or else the innermost.
+            let frames = line.map_or(&[][..], |l| &l.source);
+            let own = frames.iter().find(|f| !f.file.contains("/device/") && !f.file.contains("/library/"));
+            let source = own.or(frames.first()).map(|f| (f.file.clone(), f.line));
+            let words = [&i.guard, &i.opcode, &i.operands].map(String::as_str);
+            let instruction = words.into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" ");
+            WaitPlace { share: at.share, wait: at.wait, instruction, source }
+        };
+        let places = timeline.instructions.iter().take(PLACES).map(place).collect();
+        Waits { timeline, places }
+    }
 }
 
 /// Whether two launches differ only in where their buffers are, and in what structs say, such as which layer it is.
@@ -186,10 +246,14 @@ fn one(
         }
     };
     let code = tools.map(|tools| assemble_single(name, gpu.sm, tools)).transpose().map_err(|e| e.to_string())?;
-    let demand = demand(figures, &profile, code.as_ref(), (dram, cached))?;
+    let mut demand = demand(figures, &profile, code.as_ref(), (dram, cached))?;
+    // Blocks that wait for one another at barriers of the grid would have to be simulated together.
+    let followed = code.as_ref().filter(|_| gpu.sm == timeline::KNOWN && !profile.launch.cooperative);
+    let waits = followed.map(|code| Waits::of(gpu, &profile, code, (blocks, &demand), launch.geometry.start));
+    demand.timeline = waits.as_ref().map(|w| w.timeline.us);
     let ran = few.map(|few| 2 * few);
     let threads = launch.geometry.block_for(launch.kernel).iter().product();
-    Ok(LaunchKind { kernel: name, geometry: launch.geometry, threads, launches: 1, size, demand, ran })
+    Ok(LaunchKind { kernel: name, geometry: launch.geometry, threads, launches: 1, size, demand, ran, waits })
 }
 
 /// Numbers of which hardly any two are equal, in no order.

@@ -1,12 +1,15 @@
 //! A projection as text and as JSON.
 
-use serde_json::{Value, json};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
 
 use super::Projection;
-use super::count::LaunchKind;
+use super::count::{LaunchKind, WaitPlace, Waits};
 use super::subject::Goal;
 use crate::cli::ProjectionArgs;
 use crate::commands::estimate::{CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate};
+use crate::commands::shown;
 use crate::table::{Align, Table, bytes};
 
 /// Prints it.
@@ -45,6 +48,10 @@ pub fn print(p: &Projection, args: &ProjectionArgs) {
     if let Some(device) = p.figures.measured_on() {
         println!("rates   of pipes, tensor cores and barriers, as measured on {device}");
     }
+    if let Some(most) = args.waits {
+        println!();
+        places(p, most);
+    }
     println!("\nassumed, not measured:");
     assumptions(p, args).iter().for_each(|line| println!("  {line}"));
 }
@@ -66,9 +73,16 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
             None => "instructions are those of PTX, as ptxas and nvdisasm were not found: what is on the way is not known, and latency no bound".to_owned(),
         },
     ];
-    let longer =
-        if args.prompt.is_some() { "products of 512 columns took 2.7 to 2.9" } else { "steps took 1.9 to 2.4" };
-    all.push(format!("that warps wait for one load after the other is not counted: on an H200 {longer} times as long (benches/results)"));
+    let followed = p.launches.iter().any(|(c, _)| c.waits.is_some());
+    all.push(match (followed, args.prompt) {
+        (true, _) => "latency is a multiprocessor of sm_90 that is followed clock by clock through the machine code of its warps, and holds all \
+             else; how near that is to an H200 is in docs/benchmarks.md"
+            .to_owned(),
+        (false, prompt) => {
+            let longer = if prompt.is_some() { "products of 512 columns took 2.7 to 2.9" } else { "steps took 1.9 to 2.4" };
+            format!("that warps wait for one load after the other is not counted: on an H200 {longer} times as long (benches/results)")
+        }
+    });
     if p.launches.iter().any(|(c, _)| c.ran.is_some()) {
         all.push("products with many blocks are counted over some of them, as all do the same".to_owned());
     }
@@ -85,6 +99,38 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
         all.push("launches are not programmatic: the GPU has none".to_owned());
     }
     all
+}
+
+/// What warps wait for, as shares of their clocks.
+fn waits(c: &LaunchKind) -> String {
+    let Some(waits) = &c.waits else { return "-".to_owned() };
+    let most = waits.timeline.waits.iter().take(3).filter(|(_, share)| *share >= 0.01);
+    most.map(|(wait, share)| format!("{} {:.0} %", wait.name(), 100.0 * share)).collect::<Vec<_>>().join(", ")
+}
+
+/// The places at which warps wait longest.
+fn places(p: &Projection, most: usize) {
+    for (c, _) in &p.launches {
+        let Some(waits) = &c.waits else { continue };
+        let columns =
+            [("share", Align::Right), ("for", Align::Left), ("instruction", Align::Left), ("source", Align::Left)];
+        let mut table = Table::new(columns);
+        for place in waits.places.iter().take(most) {
+            let source = place
+                .source
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |(file, line)| format!("{}:{line}", shown(Path::new(file))));
+            let share = format!("{:.1} %", 100.0 * place.share);
+            table.row(vec![share, place.wait.name().to_owned(), place.instruction.clone(), source]);
+        }
+        println!(
+            "{} {}, {} blocks of {} threads: where warps wait\n\n{table}",
+            c.kernel,
+            size(c),
+            c.demand.blocks,
+            c.threads
+        );
+    }
 }
 
 fn size(c: &LaunchKind) -> String {
@@ -108,7 +154,11 @@ fn table(p: &Projection, rows: &[(LaunchKind, Time)]) -> Table {
         "all",
     ];
     let columns = [("kernel", Align::Left), ("size", Align::Left)].into_iter();
-    let mut table = Table::new(columns.chain(right.map(|name| (name, Align::Right))).chain([("binds", Align::Left)]));
+    let mut table = Table::new(
+        columns
+            .chain(right.map(|name| (name, Align::Right)))
+            .chain([("binds", Align::Left), ("warps wait", Align::Left)]),
+    );
     for (c, time) in rows {
         let d = &c.demand;
         let us = |t: f64| if t < 0.005 { "-".to_owned() } else { format!("{t:.2}") };
@@ -130,9 +180,24 @@ fn table(p: &Projection, rows: &[(LaunchKind, Time)]) -> Table {
             us(time.total()),
             us(c.launches as f64 * time.total()),
             time.bound().name().to_owned(),
+            waits(c),
         ]);
     }
     table
+}
+
+fn json_of_waits(waits: &Waits) -> Value {
+    let shares = waits.timeline.waits.iter().map(|(wait, share)| (wait.name().to_owned(), json!(share)));
+    let place = |place: &WaitPlace| {
+        json!({
+            "share": place.share,
+            "for": place.wait.name(),
+            "instruction": place.instruction,
+            "file": place.source.as_ref().map(|s| &s.0),
+            "line": place.source.as_ref().map(|s| s.1),
+        })
+    };
+    json!({ "shares": shares.collect::<Map<_, _>>(), "places": waits.places.iter().map(place).collect::<Vec<_>>() })
 }
 
 fn json(p: &Projection, args: &ProjectionArgs) -> Value {
@@ -160,6 +225,7 @@ fn json(p: &Projection, args: &ProjectionArgs) -> Value {
                 "total": time.total(),
             },
             "binds": time.bound().name(),
+            "waits": c.waits.as_ref().map(json_of_waits),
         })
     };
     json!({

@@ -6,7 +6,7 @@
 mod counters;
 mod events;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -178,9 +178,7 @@ impl RoundOutcome {
             out.push_str(text);
             out.push('\n');
         };
-        let root = std::env::current_dir().unwrap_or_default();
-        let shown = |path: &Path| path.strip_prefix(&root).unwrap_or(path).display().to_string();
-        let files: Vec<String> = self.changed.iter().map(|p| shown(p)).collect();
+        let files: Vec<String> = self.changed.iter().map(|p| super::shown(p)).collect();
         if self.number > 1 {
             say(&format!("--- {}", files.join(", ")));
         }

@@ -1,0 +1,319 @@
+//! How long a launch waits: a multiprocessor that is simulated clock by clock, on the machine code of the kernel.
+//!
+//! Counts of bytes and of instructions say how long a launch takes at least. What it takes is longer, as its warps wait: for loads that
+//! none was asked for behind, for barriers, for results, and for their own code. All of that is in the order of the instructions, which
+//! ptxas has chosen, and in which registers each reads and writes. So warps are followed through it:
+//!
+//! | | |
+//! |---|---|
+//! | [`walk`] | what a warp executes, one instruction after the other: each block of machine code as often as it ran on the software driver |
+//! | [`operands`] | the registers of an instruction |
+//! | [`multiprocessor`] | four schedulers, pipes, a share of memory's rate, latencies, an instruction cache |
+//!
+//! The fullest multiprocessor is simulated, with the blocks that it gets, as many at a time as are resident. That others share memory with
+//! it is in its share of the rate alone. Addresses are not known, only how many bytes and sectors each load had on average: what is mostly
+//! touched for the first time comes from memory; all else comes from L2 for the warp that asks for it first, and from the first cache for
+//! the others, of which an instruction is taken to read the same when they execute it for the same time. What only some warps of a grid do, such as
+//! adding up what all parts have, is not in it.
+
+mod multiprocessor;
+mod operands;
+mod walk;
+
+use std::collections::HashMap;
+
+use warpsmith_arch::{Gpu, WARP};
+use warpsmith_check::LineProfile;
+
+pub use self::multiprocessor::Wait;
+use self::multiprocessor::{Clocks, Effect, MultiprocessorRun, MultiprocessorWork, Operation, SHARED_PIPES};
+use self::operands::Registers;
+use self::walk::Walk;
+use super::read_rate;
+use crate::commands::budget::pipes::Pipe;
+use crate::commands::budget::sass::{Code, Instruction};
+use crate::commands::budget::slots;
+
+/// Bytes of a line of code.
+const CODE_LINE: u32 = 128;
+/// Blocks of one multiprocessor are simulated up to so many fillings of it; those behind take as long as the last.
+const FILLINGS: u64 = 4;
+
+/// A launch of a kernel on the software driver, beside its machine code.
+pub struct Launched<'a> {
+    pub code: &'a Code,
+    pub lines: &'a [LineProfile],
+    /// Blocks of the grid, threads of each, and blocks that a multiprocessor holds.
+    pub blocks: u64,
+    pub threads: u32,
+    pub resident: u64,
+    /// The launch before has not ended when this begins.
+    pub programmatic: bool,
+}
+
+/// What it takes on the fullest multiprocessor.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// Microseconds from when the launch before has ended.
+    pub us: f64,
+    /// Shares of the clocks of warps, by what they waited for, the largest first; the rest they issued.
+    pub waits: Vec<(Wait, f64)>,
+    /// Instructions at which they waited, the longest first.
+    pub instructions: Vec<InstructionWaits>,
+}
+
+/// What warps waited for before an instruction issued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InstructionWaits {
+    /// Its place in the code.
+    pub index: usize,
+    /// Of all clocks of warps.
+    pub share: f64,
+    /// What took most of it.
+    pub wait: Wait,
+}
+
+/// Architectures whose latencies are known here.
+pub const KNOWN: u32 = 90;
+
+/// Of a load from memory that is not waited for by others, in microseconds: an H200's products of one column (benches/results) lie between what 0.35
+/// and 0.5 give.
+const MEMORY: f64 = 0.45;
+/// When blocks of a programmatic launch begin, before the launch before has ended, in microseconds. Assumed.
+const BEFORE: f64 = 0.5;
+
+/// Clocks of a GPU of sm_90. Latencies of caches as others measured them on an H100 (arXiv 2402.13499: 41 clocks of the first cache, 263 of L2);
+/// those of code are chosen by what steps took on an H200, whose launches each find other code in the caches.
+fn clocks(gpu: &Gpu, programmatic: bool) -> Clocks {
+    let clock = f64::from(gpu.clock_mhz);
+    Clocks {
+        memory: MEMORY * clock,
+        l2: 263.0,
+        l1: 41.0,
+        memory_rate: read_rate(gpu) / f64::from(gpu.multiprocessors) / clock,
+        // 5.5 TB/s of an H200's L2 to all multiprocessors, and what the first cache takes at once.
+        l2_rate: 32.0,
+        code: 120,
+        next_code: 12,
+        code_ahead: 4,
+        block: 400,
+        before: if programmatic { (BEFORE * clock) as u64 } else { 0 },
+    }
+}
+
+impl Timeline {
+    /// Of a launch on a GPU of [`KNOWN`].
+    pub fn of(gpu: &Gpu, launch: &Launched<'_>) -> Timeline {
+        let warps = u64::from(launch.threads.div_ceil(WARP));
+        let executions = slots::weigh(launch.code, launch.lines, 0).executions;
+        let each: Vec<f64> = executions.iter().map(|e| e / (launch.blocks * warps) as f64).collect();
+        let walk = Walk::new(launch.code, each);
+        let operations = operations(launch.code, launch.lines, &executions);
+        let traces: Vec<Vec<u32>> = (0..warps).map(|w| walk.of_warp(w)).collect();
+        let clocks = clocks(gpu, launch.programmatic);
+        let fullest = launch.blocks.div_ceil(u64::from(gpu.multiprocessors)).max(1);
+        let resident = launch.resident.max(1);
+        let run = |blocks: u64| {
+            multiprocessor::run(
+                &MultiprocessorWork { operations: &operations, warps: &traces, blocks, resident },
+                &clocks,
+            )
+        };
+        let most = FILLINGS * resident;
+        let (ran, all) = if fullest <= most {
+            let ran = run(fullest);
+            let all = ran.clocks as f64;
+            (ran, all)
+        } else {
+            let (less, ran) = (run(most - resident), run(most));
+            let filling = ran.clocks.saturating_sub(less.clocks) as f64;
+            let all = ran.clocks as f64 + filling * (fullest - most) as f64 / resident as f64;
+            (ran, all)
+        };
+        let us = (all - clocks.before as f64).max(0.0) / f64::from(gpu.clock_mhz);
+        Timeline { us, waits: waits(&ran), instructions: by_instruction(&ran) }
+    }
+}
+
+/// Clocks of warps: those of waiting and of issuing.
+fn all_clocks(ran: &MultiprocessorRun) -> f64 {
+    let waited: u64 = ran.waits.iter().flatten().sum();
+    (waited + ran.issues.iter().sum::<u64>()).max(1) as f64
+}
+
+fn waits(ran: &MultiprocessorRun) -> Vec<(Wait, f64)> {
+    let clocks = all_clocks(ran);
+    let of = |wait: Wait| ran.waits.iter().map(|w| w[wait as usize]).sum::<u64>() as f64 / clocks;
+    let all = Wait::ALL.into_iter().map(|w| (w, of(w)));
+    let mut all: Vec<(Wait, f64)> = all.filter(|(_, share)| *share > 0.0).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    all
+}
+
+fn by_instruction(ran: &MultiprocessorRun) -> Vec<InstructionWaits> {
+    let clocks = all_clocks(ran);
+    let of = |(index, waits): (usize, &[u64; Wait::ALL.len()])| {
+        let wait = Wait::ALL.into_iter().max_by_key(|w| waits[*w as usize]).unwrap_or(Wait::Turn);
+        InstructionWaits { index, share: waits.iter().sum::<u64>() as f64 / clocks, wait }
+    };
+    let mut all: Vec<InstructionWaits> = ran.waits.iter().enumerate().map(of).filter(|i| i.share > 0.0).collect();
+    all.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.index.cmp(&b.index)));
+    all
+}
+
+/// What each instruction does.
+fn operations(code: &Code, lines: &[LineProfile], executions: &[f64]) -> Vec<Operation> {
+    let lines: HashMap<u32, &LineProfile> = lines.iter().map(|l| (l.ptx_line, l)).collect();
+    // How often the machine code executes what is of a line.
+    let mut executed: HashMap<(u32, &str), f64> = HashMap::new();
+    for (block, times) in code.blocks.iter().zip(executions) {
+        for i in &code.instructions[block.range.clone()] {
+            *executed.entry((i.ptx_line, i.stem())).or_default() += times;
+        }
+    }
+    code.instructions
+        .iter()
+        .map(|i| {
+            let Registers { reads, writes } = Registers::of(i);
+            let pipe = Pipe::of(i);
+            let line = lines.get(&i.ptx_line).copied();
+            let (mut effect, wavefronts) = effect(i, pipe, line);
+            if let (Effect::Load { share, .. }, Some(line), Some(all)) =
+                (&mut effect, line, executed.get(&(i.ptx_line, i.stem())))
+            {
+                *share = if i.guard.is_empty() { 1.0 } else { line.metrics.warp_instructions as f64 / all.max(1.0) };
+            }
+            // A scheduler has a quarter of a pipe, but for those of memory.
+            let shared = matches!(pipe, Pipe::Shared | Pipe::Global);
+            let busy = if shared { wavefronts } else { 128.0 / Pipe::rate(i) };
+            let pipe = pipe as usize + if shared { SHARED_PIPES } else { 0 };
+            Operation { reads, writes, pipe, busy: busy.max(1.0), effect, line: i.address / CODE_LINE }
+        })
+        .collect()
+}
+
+/// Effect of an instruction, and the clocks that it has shared memory's or the first cache's pipe.
+fn effect(i: &Instruction, pipe: Pipe, line: Option<&LineProfile>) -> (Effect, f64) {
+    let stem = i.stem();
+    let result = |clocks, what| Effect::Result(clocks, what);
+    let m = line.map(|l| l.metrics).unwrap_or_default();
+    match stem {
+        "LDG" | "LD" | "LDGSTS" | "UBLKCP" | "UTMALDG" => {
+            let requests = (m.global_load_requests + m.global_copy_requests).max(1) as f64;
+            let sectors = (m.global_load_sectors + m.global_copy_sectors) as f64 / requests;
+            let first = (m.global_first_sectors as f64 / requests).min(sectors);
+            let (memory, cached) = if 2.0 * first >= sectors { (32.0 * first, 0.0) } else { (0.0, 32.0 * sectors) };
+            (Effect::Load { memory, cached, copies: stem == "LDGSTS", share: 1.0 }, (sectors / 4.0).max(1.0))
+        }
+        "CCTL" if i.opcode.contains("PF") => (Effect::Ask(128.0 * 32.0), 1.0),
+        "LDGDEPBAR" => (Effect::Commit, 1.0),
+        "DEPBAR" => {
+            let left = i.operands.rsplit("0x").next().and_then(|n| usize::from_str_radix(n.trim(), 16).ok());
+            (Effect::WaitCopies(left.unwrap_or(0)), 1.0)
+        }
+        "BAR" => (Effect::Barrier, 1.0),
+        "ACQBULK" => (Effect::WaitBefore, 1.0),
+        "MEMBAR" => (Effect::Fence, 1.0),
+        "ATOM" | "ATOMG" => (result(500, Wait::Cache), 1.0),
+        "STG" | "ST" | "RED" | "REDG" => {
+            let requests = m.global_store_requests.max(1) as f64;
+            (Effect::Store, (m.global_store_sectors as f64 / requests / 4.0).max(1.0))
+        }
+        "S2R" | "S2UR" => (result(25, Wait::Arithmetic), 1.0),
+        "LDC" => (result(30, Wait::Arithmetic), 1.0),
+        _ => match pipe {
+            Pipe::Shared => {
+                let times = m.warp_instructions.max(1) as f64;
+                let passes = m.shared_wavefronts() as f64 / times;
+                (result(28 + passes as u64, Wait::Shared), passes.max(1.0))
+            }
+            Pipe::Shuffle => (result(24, Wait::Shared), 1.0),
+            Pipe::Mufu | Pipe::Convert | Pipe::Popc => (result(18, Wait::Arithmetic), 1.0),
+            Pipe::Tensor => (result(33, Wait::Arithmetic), 1.0),
+            Pipe::Uniform => (result(10, Wait::Arithmetic), 1.0),
+            Pipe::Global => (result(30, Wait::Cache), 1.0),
+            _ => (result(5, Wait::Arithmetic), 1.0),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::budget::sass;
+    use warpsmith_check::{Class, Metrics};
+
+    /// A warp loads 512 bytes a turn, and adds them up.
+    const TEXT: &str = r#"
+.text.k:
+	//## File ".nv_debug_ptx_txt", line 1
+        /*0000*/                   S2R R0, SR_TID.X ;
+.L_x_0:
+	//## File ".nv_debug_ptx_txt", line 2
+        /*0010*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+	//## File ".nv_debug_ptx_txt", line 3
+        /*0020*/                   FADD R8, R8, R4 ;
+	//## File ".nv_debug_ptx_txt", line 4
+        /*0030*/               @P0 BRA `(.L_x_0) ;
+	//## File ".nv_debug_ptx_txt", line 5
+        /*0040*/                   EXIT ;
+"#;
+
+    fn line(ptx_line: u32, warps: u64, with: impl Fn(&mut Metrics)) -> LineProfile {
+        let mut metrics = Metrics::default();
+        metrics.warp_instructions = warps;
+        with(&mut metrics);
+        LineProfile { ptx_line, ptx_text: String::new(), source: Vec::new(), class: Class::Fp32, metrics }
+    }
+
+    /// `blocks` blocks of so many warps, each of which takes `turns` turns; `first`: whether what is loaded was not loaded before.
+    fn of(blocks: u64, warps: u32, resident: u64, turns: u64, first: bool) -> Timeline {
+        let code = sass::read(TEXT, "k").unwrap();
+        let all = blocks * u64::from(warps);
+        let loads = |m: &mut Metrics| {
+            m.global_load_requests = all * turns;
+            m.global_load_sectors = 16 * all * turns;
+            m.global_load_bytes = 512 * all * turns;
+            m.global_first_sectors = if first { 16 * all * turns } else { 16 };
+        };
+        let of_turns = |n: u32| line(n, all * turns, |_| ());
+        let lines = [line(1, all, |_| ()), line(2, all * turns, loads), of_turns(3), of_turns(4), line(5, all, |_| ())];
+        let launched =
+            Launched { code: &code, lines: &lines, blocks, threads: 32 * warps, resident, programmatic: false };
+        Timeline::of(Gpu::find("h200").unwrap(), &launched)
+    }
+
+    #[test]
+    fn one_warp_waits_for_each_load_and_many_for_what_memory_delivers() {
+        // One after the other: 10 ways to memory.
+        let alone = of(132, 1, 1, 10, true);
+        assert!((4.5..5.2).contains(&alone.us), "{}", alone.us);
+        let (wait, share) = alone.waits[0];
+        assert!(wait == Wait::Memory && share > 0.9, "{wait:?} {share}");
+        assert_eq!((alone.instructions[0].index, alone.instructions[0].wait), (2, Wait::Memory));
+        // 64 warps: 132 * 64 * 40 * 512 bytes at 4.48 TB/s are 38.6 us.
+        let many = of(132, 64, 1, 40, true);
+        assert!((38.6..42.0).contains(&many.us), "{}", many.us);
+        // Caches are nearer.
+        let cached = of(132, 1, 1, 10, false);
+        assert!(cached.us < 0.4 * alone.us && cached.waits[0].0 == Wait::Cache, "{}", cached.us);
+    }
+
+    #[test]
+    fn the_fullest_multiprocessor_counts_and_fillings_behind_the_fourth_take_as_long_as_it() {
+        let us = |blocks: u64| of(blocks, 4, 1, 10, true).us;
+        assert_eq!(us(1), us(132));
+        assert!((us(133) / us(132) - 2.0).abs() < 0.1);
+        let (four, five, forty) = (us(4 * 132), us(5 * 132), us(40 * 132));
+        assert!((forty - four - 36.0 * (five - four)).abs() < 1e-6 * forty, "{four} {five} {forty}");
+        assert!((us(4 * 132) - us(3 * 132) - (five - four)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn shares_are_of_all_clocks() {
+        let all = of(132, 8, 1, 10, true);
+        let waited: f64 = all.waits.iter().map(|w| w.1).sum();
+        let by_instruction: f64 = all.instructions.iter().map(|i| i.share).sum();
+        assert!(waited < 1.0 && (waited - by_instruction).abs() < 1e-9, "{waited} {by_instruction}");
+    }
+}
