@@ -42,6 +42,9 @@ pub struct KernelsArgs {
     /// Assemble every kernel for every architecture that is claimed and that this build has code for; needs ptxas.
     #[arg(long)]
     pub assemble: bool,
+    /// An architecture that --assemble leaves out, as something else assembles for it; more of them by more of these.
+    #[arg(long, value_name = "SM", requires = "assemble")]
+    pub except: Vec<String>,
     /// Write the kernels of this build there: manifest.json and a PTX file an architecture. `cargo bench` compares another
     /// build with them (WARPSMITH_BENCH_AGAINST).
     #[arg(long, value_name = "DIR", conflicts_with_all = ["assemble", "filter"])]

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rayon::prelude::*;
 use serde::Serialize;
 use warpsmith_arch::Gpu;
 use warpsmith_builder::listing::without_source;
@@ -63,12 +66,20 @@ fn assemble(
 ) -> Result<ResourcesByArch, Failure> {
     let io = |e: std::io::Error| Failure::new(Kind::Operation, format!("cannot write PTX for ptxas: {e}"));
     let dir = tempfile::tempdir().map_err(io)?;
-    let mut all = ResourcesByArch::new();
     let wanted: Vec<&str> = entries.iter().map(|k| k.name.as_str()).collect();
-    for name in archs {
+    // A whole library takes ptxas minutes, on one core for each architecture.
+    let bar = ProgressBar::new(archs.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("ptxas: {pos} of {len} architectures, {elapsed}") {
+        bar.set_style(style);
+    }
+    if archs.len() < 2 {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar.enable_steady_tick(Duration::from_millis(500));
+    let one = |name: &String| {
         let arch = parse_arch(name)?;
         let (sm, text) = library.code_for(arch.sm())?;
-        let path = dir.path().join(format!("kernels.sm_{sm}.ptx"));
+        let path = dir.path().join(format!("kernels.{name}.ptx"));
         std::fs::write(&path, without_source(text)).map_err(io)?;
         let found = if wanted.len() < library.manifest.kernels.len() {
             assembler.assemble_entries(&path, &wanted, arch)
@@ -77,7 +88,7 @@ fn assemble(
         };
         let found = found
             .map_err(|e| Failure::new(Kind::Toolchain, format!("ptxas refuses the PTX for sm_{sm} on {name}: {e}")))?;
-        for kernel in entries {
+        let of_kernel = |kernel: &KernelEntry| {
             let Some(r) = found.iter().find(|r| r.kernel == kernel.name) else {
                 return Err(Failure::new(
                     Kind::Toolchain,
@@ -85,14 +96,24 @@ fn assemble(
                 ));
             };
             let threads = kernel.block.iter().product();
-            all.entry(kernel.name.clone()).or_default().push(Resources {
-                arch: (*name).to_owned(),
+            Ok(Resources {
+                arch: name.clone(),
                 registers: r.registers,
                 spill_stores: r.spill_stores,
                 spill_loads: r.spill_loads,
                 stack: r.stack,
                 blocks_per_multiprocessor: r.blocks_per_multiprocessor(arch, threads, 0),
-            });
+            })
+        };
+        bar.inc(1);
+        entries.iter().map(of_kernel).collect::<Result<Vec<Resources>, Failure>>()
+    };
+    let found = archs.par_iter().map(one).collect::<Result<Vec<_>, Failure>>();
+    bar.finish_and_clear();
+    let mut all = ResourcesByArch::new();
+    for of_arch in found? {
+        for (kernel, resources) in entries.iter().zip(of_arch) {
+            all.entry(kernel.name.clone()).or_default().push(resources);
         }
     }
     Ok(all)
@@ -155,7 +176,7 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
         return Ok(None);
     }
     let assembler = ptxas::find();
-    let archs = archs(args, library);
+    let archs = archs(args, library)?;
     if archs.is_empty() {
         let claimed: Vec<String> = claimed().map(|sm| format!("sm_{sm}")).collect();
         let reason = format!("`{}` has no code for any of {}", manifest.library, claimed.join(", "));
@@ -183,12 +204,18 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
     }))
 }
 
-/// The architectures that are asked for: with `--assemble` the claimed ones that the library has code for.
-fn archs(args: &KernelsArgs, library: &Library) -> Vec<String> {
+/// The architectures that are asked for: with `--assemble` the claimed ones that the library has code for, but for those that are left out.
+fn archs(args: &KernelsArgs, library: &Library) -> Result<Vec<String>, Failure> {
     if !args.assemble {
-        return vec![args.arch.clone()];
+        return Ok(vec![args.arch.clone()]);
     }
-    claimed().filter(|sm| library.code_for(*sm).is_ok()).map(|sm| format!("sm_{sm}")).collect()
+    let all: Vec<String> = claimed().map(|sm| format!("sm_{sm}")).collect();
+    if let Some(other) = args.except.iter().find(|except| !all.contains(except)) {
+        return Err(Failure::usage(format!("--except {other} is none of {}", all.join(", "))));
+    }
+    let has =
+        |name: &String| !args.except.contains(name) && parse_arch(name).is_ok_and(|a| library.code_for(a.sm()).is_ok());
+    Ok(all.into_iter().filter(has).collect())
 }
 
 fn print(args: &KernelsArgs, list: &List<'_>) {

@@ -134,3 +134,23 @@ fn kernels_lists_every_kernel_with_its_arguments() {
     let text = stdout(&warpsmith(&["kernels", "norm"]));
     assert!(text.contains("rms_norm") && !text.contains("argmax"), "{text}");
 }
+
+#[test]
+fn what_is_assembled_is_what_is_claimed_but_for_what_is_left_out() {
+    refused(&["kernels", "--except", "sm_90"], 2, &["--assemble"]);
+    refused(&["kernels", "--assemble", "--except", "sm_70"], 2, &["sm_70", "sm_75, sm_80"]);
+    let Some(ptxas) = std::env::var_os("WARPSMITH_PTXAS").filter(|p| !p.is_empty()) else {
+        eprintln!("SKIPPED: WARPSMITH_PTXAS names no ptxas");
+        return;
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+    command.args(["kernels", "residual_add", "--assemble", "--except", "sm_80", "--except", "sm_86", "--json"]);
+    let output = command.env("WARPSMITH_PTXAS", ptxas).current_dir(ROOT).output().unwrap();
+    let list: Value = serde_json::from_str(&stdout(&output)).unwrap_or_else(|e| panic!("{e}: {}", stderr(&output)));
+    let archs: Vec<&str> = list["architectures"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
+    assert!(
+        archs.contains(&"sm_75") && archs.contains(&"sm_90") && !archs.iter().any(|a| ["sm_80", "sm_86"].contains(a))
+    );
+    let resources = list["kernels"][0]["resources"].as_array().unwrap();
+    assert_eq!(resources.iter().map(|r| r["arch"].as_str().unwrap()).collect::<Vec<_>>(), archs);
+}
