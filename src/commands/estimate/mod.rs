@@ -62,7 +62,7 @@ pub struct Demand {
     pub trips: f64,
     /// Barriers of the grid.
     pub barriers: f64,
-    /// Microseconds of the fullest multiprocessor by its [timeline](timeline), where that is known.
+    /// Microseconds of the fullest multiprocessor by its [timeline], where that is known.
     pub timeline: Option<f64>,
 }
 
