@@ -179,7 +179,8 @@ fn list<'a>(args: &KernelsArgs, library: &'a Library) -> Result<Option<List<'a>>
     let archs = archs(args, library)?;
     if archs.is_empty() {
         let claimed: Vec<String> = claimed().map(|sm| format!("sm_{sm}")).collect();
-        let reason = format!("`{}` has no code for any of {}", manifest.library, claimed.join(", "));
+        let but = if args.except.is_empty() { "" } else { " but what --except leaves out" };
+        let reason = format!("`{}` has no code for any of {}{but}", manifest.library, claimed.join(", "));
         return Err(Failure::new(Kind::Operation, reason));
     }
     let assembled = match &assembler {
@@ -209,13 +210,14 @@ fn archs(args: &KernelsArgs, library: &Library) -> Result<Vec<String>, Failure> 
     if !args.assemble {
         return Ok(vec![args.arch.clone()]);
     }
-    let all: Vec<String> = claimed().map(|sm| format!("sm_{sm}")).collect();
-    if let Some(other) = args.except.iter().find(|except| !all.contains(except)) {
-        return Err(Failure::usage(format!("--except {other} is none of {}", all.join(", "))));
+    let name = |sm: u32| format!("sm_{sm}");
+    let claimed: Vec<u32> = claimed().collect();
+    if let Some(other) = args.except.iter().find(|except| !claimed.iter().any(|sm| name(*sm) == **except)) {
+        let all = claimed.into_iter().map(name).collect::<Vec<_>>().join(", ");
+        return Err(Failure::usage(format!("--except {other} is none of {all}")));
     }
-    let has =
-        |name: &String| !args.except.contains(name) && parse_arch(name).is_ok_and(|a| library.code_for(a.sm()).is_ok());
-    Ok(all.into_iter().filter(has).collect())
+    let has = claimed.into_iter().filter(|sm| library.code_for(*sm).is_ok()).map(name);
+    Ok(has.filter(|name| !args.except.contains(name)).collect())
 }
 
 fn print(args: &KernelsArgs, list: &List<'_>) {

@@ -149,6 +149,7 @@ fn prompts_and_sequences_are_steps_of_several_tokens() {
     assert_eq!(more, 32.0 * 4.0 * 64.0 + cached * 33.0 / 40.0, "{prompt}");
     assert!(number(&prompt, "sum_us") < 33.0 * number(&one, "sum_us"), "{prompt}");
     refused(&["project", "--model", MODEL, "--waits", "0"], 2, &["--waits"]);
+    refused(&["project", "--model", MODEL, "--gpu", "a100", "--waits"], 2, &["--waits", "sm_90", "sm_80"]);
     refused(&["project", "--model", MODEL, "--context", "40", "--prompt", "41"], 2, &["41", "--context 40"]);
     refused(&["project", "--model", MODEL, "--prompt", "4", "--sequences", "2"], 2, &["--sequences"]);
     refused(&["project", "--model", MODEL, "--prompt", "4", "--persistent"], 2, &["--persistent"]);

@@ -46,6 +46,9 @@ pub enum Pipe {
 }
 
 impl Pipe {
+    /// How many there are.
+    pub const COUNT: usize = Pipe::Control as usize + 1;
+
     /// As reports have it.
     pub fn name(self) -> &'static str {
         match self {

@@ -199,7 +199,7 @@ fn work(code: &Code, lines: &LineCounts<'_>, executions: &[f64], blocks: &[usize
 }
 
 /// Clocks of the first cache for a request of a line: it takes one request a clock, however narrow, and gives four sectors.
-fn wavefronts(line: &LineProfile) -> f64 {
+pub fn wavefronts(line: &LineProfile) -> f64 {
     let m = &line.metrics;
     let requests = m.global_load_requests + m.global_copy_requests + m.global_store_requests;
     let sectors = m.global_load_sectors + m.global_copy_sectors + m.global_store_sectors;

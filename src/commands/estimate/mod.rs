@@ -11,6 +11,8 @@
 //! latency = waves of resident blocks * rounds of loads of a block, one after the other * 0.65 us, or 0.2 us where L2 has the bytes
 //! ```
 //!
+//! Where the machine code of sm_90 is there, `project` has in place of that latency the [timeline] of a multiprocessor.
+//!
 //! A launch of several phases, with barriers of the grid between them, is the sum of its phases: in each of them the slowest of the four
 //! counts, and its own ways to memory. That weights are asked for before a barrier counts for nothing.
 //!
@@ -141,8 +143,7 @@ impl Demand {
         let gpu = figures.gpu;
         let edge = if programmatic { PROGRAMMATIC } else { EDGE };
         let each = |bytes: f64| bytes / self.blocks.max(1.0) / self.in_flight;
-        let waiting = match self.in_flight {
-            _ if self.timeline.is_some() => 0.0,
+        let waiting = || match self.in_flight {
             known if known > 0.0 => (each(self.dram) * LATENCY + each(self.cached) * CACHED).max(LATENCY),
             _ => 0.0,
         };
@@ -151,7 +152,7 @@ impl Demand {
             memory: self.dram / read_rate(gpu),
             issue: self.issuing(gpu, self.issue),
             pipe: self.issuing(gpu, self.pipe),
-            latency: self.timeline.unwrap_or(self.waves(gpu) * waiting),
+            latency: self.timeline.unwrap_or_else(|| self.waves(gpu) * waiting()),
             phases: None,
         }
     }

@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use warpsmith_arch::Gpu;
 use warpsmith_check::{Checks, Inspect, Start};
 use warpsmith_device::launch::Start as Order;
 use warpsmith_device::{Access, ArgKind, Geometry};
-use warpsmith_driver_api::software::LaunchProfile;
+use warpsmith_driver_api::software::{LaunchProfile, own_frame};
 use warpsmith_host::decode::{ListedLaunch, ListedValue};
 use warpsmith_host::gpu_kernels::gemv::SWIGLU;
 use warpsmith_host::gpu_kernels::persistent::Instance as Layers;
@@ -59,19 +58,16 @@ pub struct WaitPlace {
     pub source: Option<(String, u32)>,
 }
 
-/// Places that are kept.
-const PLACES: usize = 16;
-
 impl Waits {
     fn of(
-        gpu: &Gpu,
+        figures: &Figures,
         profile: &LaunchProfile,
         code: &Assembled,
         (blocks, demand): (u64, &Demand),
         start: Order,
     ) -> Waits {
         let timeline = Timeline::of(
-            gpu,
+            figures,
             &timeline::Launched {
                 code: &code.code,
                 lines: &profile.profile.lines,
@@ -83,16 +79,13 @@ impl Waits {
         );
         let place = |at: &timeline::InstructionWaits| {
             let i = &code.code.instructions[at.index];
-            let line = profile.profile.lines.iter().find(|l| l.ptx_line == i.ptx_line && i.ptx_line != 0);
-            // The innermost frame of the kernel's own crate, or else the innermost.
-            let frames = line.map_or(&[][..], |l| &l.source);
-            let own = frames.iter().find(|f| !f.file.contains("/device/") && !f.file.contains("/library/"));
-            let source = own.or(frames.first()).map(|f| (f.file.clone(), f.line));
+            let line = profile.profile.lines.iter().find(|l| l.ptx_line == i.ptx_line);
+            let source = line.and_then(|l| own_frame(&l.source)).map(|f| (f.file.clone(), f.line));
             let words = [&i.guard, &i.opcode, &i.operands].map(String::as_str);
             let instruction = words.into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" ");
             WaitPlace { share: at.share, wait: at.wait, instruction, source }
         };
-        let places = timeline.instructions.iter().take(PLACES).map(place).collect();
+        let places = timeline.instructions.iter().map(place).collect();
         Waits { timeline, places }
     }
 }
@@ -248,8 +241,8 @@ fn one(
     let code = tools.map(|tools| assemble_single(name, gpu.sm, tools)).transpose().map_err(|e| e.to_string())?;
     let mut demand = demand(figures, &profile, code.as_ref(), (dram, cached))?;
     // Blocks that wait for one another at barriers of the grid would have to be simulated together.
-    let followed = code.as_ref().filter(|_| gpu.sm == timeline::KNOWN && !profile.launch.cooperative);
-    let waits = followed.map(|code| Waits::of(gpu, &profile, code, (blocks, &demand), launch.geometry.start));
+    let followed = code.as_ref().filter(|_| gpu.sm == timeline::SM && !profile.launch.cooperative);
+    let waits = followed.map(|code| Waits::of(figures, &profile, code, (blocks, &demand), launch.geometry.start));
     demand.timeline = waits.as_ref().map(|w| w.timeline.us);
     let ran = few.map(|few| 2 * few);
     let threads = launch.geometry.block_for(launch.kernel).iter().product();

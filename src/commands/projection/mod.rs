@@ -15,7 +15,7 @@ use warpsmith_host::gpu_kernels::persistent::THREADS;
 
 use super::budget::Tools;
 use super::estimate::figures::Figures;
-use super::estimate::{Time, read_rate};
+use super::estimate::{Time, read_rate, timeline};
 use super::profile::gpus;
 use crate::cli::ProjectionArgs;
 use crate::failure::{Failure, Kind};
@@ -77,6 +77,9 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     let figures = Figures::new(gpus::find(&args.gpu).map_err(Failure::usage)?, args.rates.as_deref())?;
     let subject = ProjectedModel::of(args)?;
     let tools = tools()?;
+    if args.waits.is_some() {
+        followed(&figures, tools.is_some())?;
+    }
     let device = device(figures.gpu)?;
     let model = Model::reserve(&device, &subject.file)?;
     let of_decoder = DecoderOptions {
@@ -152,6 +155,16 @@ fn times(figures: &Figures, counted: Vec<LaunchKind>, phases: &[(LaunchKind, Tim
         Time::of_phases(figures, c.demand.barriers, phases)
     };
     counted.into_iter().map(|c| (time(&c), c)).map(|(time, c)| (c, time)).collect()
+}
+
+/// Whether warps can be followed, which who asks where they wait needs.
+fn followed(figures: &Figures, tools: bool) -> Result<(), Failure> {
+    let gpu = figures.gpu;
+    if gpu.sm != timeline::SM {
+        let text = format!("--waits knows the latencies of sm_{}, and {} is sm_{}", timeline::SM, gpu.title, gpu.sm);
+        return Err(Failure::usage(text));
+    }
+    if tools { Ok(()) } else { Tools::find("project --waits").map(drop) }
 }
 
 /// The tools that make machine code, if they are there; an error if they were named and are not.

@@ -8,9 +8,12 @@ use super::Projection;
 use super::count::{LaunchKind, WaitPlace, Waits};
 use super::subject::Goal;
 use crate::cli::ProjectionArgs;
-use crate::commands::estimate::{CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate};
+use crate::commands::estimate::{CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate, timeline};
 use crate::commands::shown;
 use crate::table::{Align, Table, bytes};
+
+/// Places of a launch at which warps wait that a JSON object has.
+const PLACES: usize = 16;
 
 /// Prints it.
 pub fn print(p: &Projection, args: &ProjectionArgs) {
@@ -58,31 +61,36 @@ pub fn print(p: &Projection, args: &ProjectionArgs) {
 
 /// What the figures stand on.
 fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
-    let mut all = vec![
-        format!(
-            "a launch takes its edge, and then as long as the slowest of memory, issue, pipe and latency; an edge {EDGE} us, {PROGRAMMATIC:.2} \
-             if the launch is programmatic"
-        ),
-        format!(
-            "memory delivers {:.2} TB/s, {READS} of the data sheet's, {LATENCY} us after it was asked; what the step wrote itself is in L2 and comes after {CACHED} us",
-            read_rate(p.figures.gpu) / 1e6
-        ),
-        "the fullest multiprocessor issues four instructions of warps a clock; a wave of resident blocks ends before the next begins".to_owned(),
-        match &p.ptxas {
-            Some(release) => format!("instructions and loads on the way are those of machine code by ptxas {release}"),
-            None => "instructions are those of PTX, as ptxas and nvdisasm were not found: what is on the way is not known, and latency no bound".to_owned(),
-        },
-    ];
-    let followed = p.launches.iter().any(|(c, _)| c.waits.is_some());
-    all.push(match (followed, args.prompt) {
-        (true, _) => "latency is a multiprocessor of sm_90 that is followed clock by clock through the machine code of its warps, and holds all \
-             else; how near that is to an H200 is in docs/benchmarks.md"
-            .to_owned(),
-        (false, prompt) => {
-            let longer = if prompt.is_some() { "products of 512 columns took 2.7 to 2.9" } else { "steps took 1.9 to 2.4" };
-            format!("that warps wait for one load after the other is not counted: on an H200 {longer} times as long (benches/results)")
+    let memory = format!("memory delivers {:.2} TB/s, {READS} of the data sheet's", read_rate(p.figures.gpu) / 1e6);
+    let mut all = vec![format!(
+        "a launch takes its edge, and then as long as the slowest of memory, issue, pipe and latency; an edge {EDGE} us, {PROGRAMMATIC:.2} \
+         if the launch is programmatic"
+    )];
+    match &p.ptxas {
+        Some(release) if p.launches.iter().any(|(c, _)| c.waits.is_some()) => all.extend([
+            format!("{memory}, {} us after it was asked by who asks alone", timeline::MEMORY),
+            format!(
+                "latency is a multiprocessor of sm_{} that is followed clock by clock through the machine code of its warps by ptxas {release}, and \
+                 has all others in it; how near it is to an H200 is in docs/benchmarks.md",
+                timeline::SM
+            ),
+        ]),
+        ptxas => {
+            let longer =
+                if args.prompt.is_some() { "products of 512 columns took 2.7 to 2.9" } else { "steps took 1.9 to 2.4" };
+            all.extend([
+                format!("{memory}, {LATENCY} us after it was asked; what the step wrote itself is in L2 and comes after {CACHED} us"),
+                "the fullest multiprocessor issues four instructions of warps a clock; a wave of resident blocks ends before the next begins"
+                    .to_owned(),
+                match ptxas {
+                    Some(release) => format!("instructions and loads on the way are those of machine code by ptxas {release}"),
+                    None => "instructions are those of PTX, as ptxas and nvdisasm were not found: what is on the way is not known, and latency no bound"
+                        .to_owned(),
+                },
+                format!("that warps wait for one load after the other is not counted: on an H200 {longer} times as long (benches/results)"),
+            ]);
         }
-    });
+    }
     if p.launches.iter().any(|(c, _)| c.ran.is_some()) {
         all.push("products with many blocks are counted over some of them, as all do the same".to_owned());
     }
@@ -197,7 +205,7 @@ fn json_of_waits(waits: &Waits) -> Value {
             "line": place.source.as_ref().map(|s| s.1),
         })
     };
-    json!({ "shares": shares.collect::<Map<_, _>>(), "places": waits.places.iter().map(place).collect::<Vec<_>>() })
+    json!({ "shares": shares.collect::<Map<_, _>>(), "places": waits.places.iter().take(PLACES).map(place).collect::<Vec<_>>() })
 }
 
 fn json(p: &Projection, args: &ProjectionArgs) -> Value {

@@ -7,7 +7,8 @@
 //! | | |
 //! |---|---|
 //! | [`walk`] | what a warp executes, one instruction after the other: each block of machine code as often as it ran on the software driver |
-//! | [`operands`] | the registers of an instruction |
+//! | [`operation`] | what an instruction does: its pipe, its results, the bytes that it loads |
+//! | [`operands`] | the registers that it reads and writes |
 //! | [`multiprocessor`] | four schedulers, pipes, a share of memory's rate, latencies, an instruction cache |
 //!
 //! The fullest multiprocessor is simulated, with the blocks that it gets, as many at a time as are resident. That others share memory with
@@ -18,24 +19,20 @@
 
 mod multiprocessor;
 mod operands;
+mod operation;
 mod walk;
-
-use std::collections::HashMap;
 
 use warpsmith_arch::{Gpu, WARP};
 use warpsmith_check::LineProfile;
 
 pub use self::multiprocessor::Wait;
-use self::multiprocessor::{Clocks, Effect, MultiprocessorRun, MultiprocessorWork, Operation, SHARED_PIPES};
-use self::operands::Registers;
+use self::multiprocessor::{Clocks, MultiprocessorRun, MultiprocessorWork};
 use self::walk::Walk;
+use super::figures::Figures;
 use super::read_rate;
-use crate::commands::budget::pipes::Pipe;
-use crate::commands::budget::sass::{Code, Instruction};
+use crate::commands::budget::sass::Code;
 use crate::commands::budget::slots;
 
-/// Bytes of a line of code.
-const CODE_LINE: u32 = 128;
 /// Blocks of one multiprocessor are simulated up to so many fillings of it; those behind take as long as the last.
 const FILLINGS: u64 = 4;
 
@@ -73,26 +70,28 @@ pub struct InstructionWaits {
     pub wait: Wait,
 }
 
-/// Architectures whose latencies are known here.
-pub const KNOWN: u32 = 90;
+/// The architecture whose latencies are known here.
+pub const SM: u32 = 90;
 
-/// Of a load from memory that is not waited for by others, in microseconds: an H200's products of one column (benches/results) lie between what 0.35
-/// and 0.5 give.
-const MEMORY: f64 = 0.45;
+/// Of a load from memory that is not waited for by others, in microseconds: of 0.35 and 0.45 the one that is nearer to what products of one column
+/// took on an H200 (benches/results).
+pub const MEMORY: f64 = 0.45;
 /// When blocks of a programmatic launch begin, before the launch before has ended, in microseconds. Assumed.
 const BEFORE: f64 = 0.5;
+/// Bytes that L2 of an H200 delivers in a microsecond to all multiprocessors (gpu-benches, L2: 9.7 to 9.8 TB/s of 20 to 30 MB).
+const L2_READS: f64 = 9.8e6;
 
-/// Clocks of a GPU of sm_90. Latencies of caches as others measured them on an H100 (arXiv 2402.13499: 41 clocks of the first cache, 263 of L2);
-/// those of code are chosen by what steps took on an H200, whose launches each find other code in the caches.
+/// Clocks of a GPU of [`SM`]. Latencies of caches as others measured them on an H100 (arXiv 2402.13499); those of code and of the next block are
+/// chosen by what steps took on an H200, whose launches each find other code in the caches.
 fn clocks(gpu: &Gpu, programmatic: bool) -> Clocks {
     let clock = f64::from(gpu.clock_mhz);
+    let share = |rate: f64| rate / f64::from(gpu.multiprocessors) / clock;
     Clocks {
         memory: MEMORY * clock,
         l2: 263.0,
         l1: 41.0,
-        memory_rate: read_rate(gpu) / f64::from(gpu.multiprocessors) / clock,
-        // 5.5 TB/s of an H200's L2 to all multiprocessors, and what the first cache takes at once.
-        l2_rate: 32.0,
+        memory_rate: share(read_rate(gpu)),
+        l2_rate: share(L2_READS),
         code: 120,
         next_code: 12,
         code_ahead: 4,
@@ -102,34 +101,29 @@ fn clocks(gpu: &Gpu, programmatic: bool) -> Clocks {
 }
 
 impl Timeline {
-    /// Of a launch on a GPU of [`KNOWN`].
-    pub fn of(gpu: &Gpu, launch: &Launched<'_>) -> Timeline {
+    /// Of a launch on a GPU of [`SM`].
+    pub fn of(figures: &Figures, launch: &Launched<'_>) -> Timeline {
+        let gpu = figures.gpu;
         let warps = u64::from(launch.threads.div_ceil(WARP));
         let executions = slots::weigh(launch.code, launch.lines, 0).executions;
         let each: Vec<f64> = executions.iter().map(|e| e / (launch.blocks * warps) as f64).collect();
         let walk = Walk::new(launch.code, each);
-        let operations = operations(launch.code, launch.lines, &executions);
+        let operations = operation::operations(figures, launch.code, launch.lines, &executions);
         let traces: Vec<Vec<u32>> = (0..warps).map(|w| walk.of_warp(w)).collect();
         let clocks = clocks(gpu, launch.programmatic);
         let fullest = launch.blocks.div_ceil(u64::from(gpu.multiprocessors)).max(1);
         let resident = launch.resident.max(1);
         let run = |blocks: u64| {
-            multiprocessor::run(
-                &MultiprocessorWork { operations: &operations, warps: &traces, blocks, resident },
-                &clocks,
-            )
+            let work = MultiprocessorWork { operations: &operations, warps: &traces, blocks, resident };
+            multiprocessor::run(&work, &clocks)
         };
-        let most = FILLINGS * resident;
-        let (ran, all) = if fullest <= most {
-            let ran = run(fullest);
-            let all = ran.clocks as f64;
-            (ran, all)
-        } else {
-            let (less, ran) = (run(most - resident), run(most));
-            let filling = ran.clocks.saturating_sub(less.clocks) as f64;
-            let all = ran.clocks as f64 + filling * (fullest - most) as f64 / resident as f64;
-            (ran, all)
-        };
+        let followed = fullest.min(FILLINGS * resident);
+        let ran = run(followed);
+        let mut all = ran.clocks as f64;
+        if fullest > followed {
+            let filling = all - run(followed - resident).clocks as f64;
+            all += filling * (fullest - followed) as f64 / resident as f64;
+        }
         let us = (all - clocks.before as f64).max(0.0) / f64::from(gpu.clock_mhz);
         Timeline { us, waits: waits(&ran), instructions: by_instruction(&ran) }
     }
@@ -159,91 +153,6 @@ fn by_instruction(ran: &MultiprocessorRun) -> Vec<InstructionWaits> {
     let mut all: Vec<InstructionWaits> = ran.waits.iter().enumerate().map(of).filter(|i| i.share > 0.0).collect();
     all.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.index.cmp(&b.index)));
     all
-}
-
-/// What each instruction does.
-fn operations(code: &Code, lines: &[LineProfile], executions: &[f64]) -> Vec<Operation> {
-    let lines: HashMap<u32, &LineProfile> = lines.iter().map(|l| (l.ptx_line, l)).collect();
-    // How often the machine code executes what is of a line.
-    let mut executed: HashMap<(u32, &str), f64> = HashMap::new();
-    for (block, times) in code.blocks.iter().zip(executions) {
-        for i in &code.instructions[block.range.clone()] {
-            *executed.entry((i.ptx_line, i.stem())).or_default() += times;
-        }
-    }
-    code.instructions
-        .iter()
-        .map(|i| {
-            let Registers { reads, writes } = Registers::of(i);
-            let pipe = Pipe::of(i);
-            let line = lines.get(&i.ptx_line).copied();
-            let (mut effect, wavefronts) = effect(i, pipe, line);
-            if let (Effect::Load { share, .. }, Some(line), Some(all)) =
-                (&mut effect, line, executed.get(&(i.ptx_line, i.stem())))
-            {
-                *share = if i.guard.is_empty() { 1.0 } else { line.metrics.warp_instructions as f64 / all.max(1.0) };
-            }
-            // A scheduler has a quarter of a pipe, but for those of memory.
-            let shared = matches!(pipe, Pipe::Shared | Pipe::Global);
-            let busy = if shared { wavefronts } else { 128.0 / Pipe::rate(i) / share_of_rate(i.stem()) };
-            let pipe = pipe as usize + if shared { SHARED_PIPES } else { 0 };
-            Operation { reads, writes, pipe, busy: busy.max(1.0), effect, line: i.address / CODE_LINE }
-        })
-        .collect()
-}
-
-/// Share of the rate of a data sheet that an instruction reached on an H200: 1339 of 2048 multiply-additions a clock in f16, 2686 of 4096 in
-/// integers of eight bits; of bits 16051 of 16384 (benches/results).
-fn share_of_rate(stem: &str) -> f64 {
-    match stem {
-        "HMMA" | "IMMA" => 0.655,
-        _ => 1.0,
-    }
-}
-
-/// Effect of an instruction, and the clocks that it has shared memory's or the first cache's pipe.
-fn effect(i: &Instruction, pipe: Pipe, line: Option<&LineProfile>) -> (Effect, f64) {
-    let stem = i.stem();
-    let result = |clocks, what| Effect::Result(clocks, what);
-    let m = line.map(|l| l.metrics).unwrap_or_default();
-    match stem {
-        "LDG" | "LD" | "LDGSTS" | "UBLKCP" | "UTMALDG" => {
-            let requests = (m.global_load_requests + m.global_copy_requests).max(1) as f64;
-            let sectors = (m.global_load_sectors + m.global_copy_sectors) as f64 / requests;
-            let first = (m.global_first_sectors as f64 / requests).min(sectors);
-            let (memory, cached) = if 2.0 * first >= sectors { (32.0 * first, 0.0) } else { (0.0, 32.0 * sectors) };
-            (Effect::Load { memory, cached, copies: stem == "LDGSTS", share: 1.0 }, (sectors / 4.0).max(1.0))
-        }
-        "CCTL" if i.opcode.contains("PF") => (Effect::Ask(128.0 * 32.0), 1.0),
-        "LDGDEPBAR" => (Effect::Commit, 1.0),
-        "DEPBAR" => {
-            let left = i.operands.rsplit("0x").next().and_then(|n| usize::from_str_radix(n.trim(), 16).ok());
-            (Effect::WaitCopies(left.unwrap_or(0)), 1.0)
-        }
-        "BAR" => (Effect::Barrier, 1.0),
-        "ACQBULK" => (Effect::WaitBefore, 1.0),
-        "MEMBAR" => (Effect::Fence, 1.0),
-        "ATOM" | "ATOMG" => (result(500, Wait::Cache), 1.0),
-        "STG" | "ST" | "RED" | "REDG" => {
-            let requests = m.global_store_requests.max(1) as f64;
-            (Effect::Store, (m.global_store_sectors as f64 / requests / 4.0).max(1.0))
-        }
-        "S2R" | "S2UR" => (result(25, Wait::Arithmetic), 1.0),
-        "LDC" => (result(30, Wait::Arithmetic), 1.0),
-        _ => match pipe {
-            Pipe::Shared => {
-                let times = m.warp_instructions.max(1) as f64;
-                let passes = m.shared_wavefronts() as f64 / times;
-                (result(28 + passes as u64, Wait::Shared), passes.max(1.0))
-            }
-            Pipe::Shuffle => (result(24, Wait::Shared), 1.0),
-            Pipe::Mufu | Pipe::Convert | Pipe::Popc => (result(18, Wait::Arithmetic), 1.0),
-            Pipe::Tensor => (result(33, Wait::Arithmetic), 1.0),
-            Pipe::Uniform => (result(10, Wait::Arithmetic), 1.0),
-            Pipe::Global => (result(30, Wait::Cache), 1.0),
-            _ => (result(5, Wait::Arithmetic), 1.0),
-        },
-    }
 }
 
 #[cfg(test)]
@@ -289,7 +198,7 @@ mod tests {
         let lines = [line(1, all, |_| ()), line(2, all * turns, loads), of_turns(3), of_turns(4), line(5, all, |_| ())];
         let launched =
             Launched { code: &code, lines: &lines, blocks, threads: 32 * warps, resident, programmatic: false };
-        Timeline::of(Gpu::find("h200").unwrap(), &launched)
+        Timeline::of(&Gpu::find("h200").unwrap().into(), &launched)
     }
 
     #[test]

@@ -2,10 +2,15 @@
 //! and memory that delivers what its share is.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use super::operands::{REGISTERS, Register};
+use warpsmith_arch::PARTITIONS;
 
-/// What an instruction waits for, or what issues it late.
+use super::operands::REGISTERS;
+use super::operation::{Effect, Load, Operation, is_shared};
+use crate::commands::budget::pipes::Pipe;
+
+/// What an instruction waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
     /// A load from memory.
@@ -58,48 +63,8 @@ impl Wait {
     }
 }
 
-/// What an instruction does beside issuing.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Effect {
-    /// Its results are there after so many clocks.
-    Result(u64, Wait),
-    /// A load: of memory, so many bytes; of caches; into registers, or into shared memory, which a group of copies waits for.
-    /// A load of which a warp executes the first `times` for each of its executions: behind them its guard does not hold.
-    Load { memory: f64, cached: f64, copies: bool, share: f64 },
-    /// Asks for bytes of memory ahead.
-    Ask(f64),
-    /// Ends a group of copies.
-    Commit,
-    /// Waits until so many groups of copies are left.
-    WaitCopies(usize),
-    /// A barrier of the block.
-    Barrier,
-    /// Waits for the launch before.
-    WaitBefore,
-    /// A store to memory.
-    Store,
-    /// Waits until everything that it stored is there.
-    Fence,
-}
-
-/// An instruction, as a multiprocessor sees it.
-#[derive(Clone, Debug)]
-pub struct Operation {
-    pub reads: Vec<Register>,
-    pub writes: Vec<Register>,
-    /// The pipe behind the scheduler, or behind all four of them.
-    pub pipe: usize,
-    /// Clocks for which it has the pipe.
-    pub busy: f64,
-    pub effect: Effect,
-    /// Line of the instruction cache.
-    pub line: u32,
-}
-
-/// Pipes that all schedulers share come behind those of each.
-pub const SHARED_PIPES: usize = 16;
-/// Of both kinds.
-pub const PIPES: usize = 2 * SHARED_PIPES;
+/// Each has the warps of a part of the multiprocessor.
+const SCHEDULERS: usize = PARTITIONS as usize;
 /// Clocks from the last warp at a barrier to the first instruction behind it.
 const BARRIER: u64 = 12;
 
@@ -145,21 +110,45 @@ pub struct MultiprocessorRun {
 struct Warp {
     /// Of the resident blocks.
     block: usize,
+    /// Of the block's warps, and how far it is.
     trace: usize,
     at: usize,
+    /// When its next instruction may issue.
     ready: u64,
     /// Since when it waits.
     since: u64,
     wait: Wait,
-    /// Its pipe was busy when it was ready.
+    /// What it waits for once it is ready: its turn, or its pipe.
     late: Wait,
     registers: Box<[(u64, Wait); REGISTERS]>,
-    /// How often it has executed each instruction.
+    /// How often each instruction has loaded.
     times: Vec<u32>,
+    /// When each group of copies is there, and what there is of the open one.
     copies: Vec<u64>,
     open: u64,
+    /// When what it has stored is there.
     stored: u64,
     state: State,
+}
+
+impl Warp {
+    fn new(work: &MultiprocessorWork<'_>, block: usize, trace: usize, at: u64) -> Warp {
+        Warp {
+            block,
+            trace,
+            at: 0,
+            ready: at,
+            since: at,
+            wait: Wait::Turn,
+            late: Wait::Turn,
+            registers: Box::new([(0, Wait::Arithmetic); REGISTERS]),
+            times: vec![0; work.operations.len()],
+            copies: Vec::new(),
+            open: 0,
+            stored: 0,
+            state: if work.warps[trace].is_empty() { State::Ended } else { State::Runs },
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -186,7 +175,8 @@ struct Multiprocessor<'a> {
     blocks: Vec<ResidentBlock>,
     started: u64,
     ended: u64,
-    pipes: Vec<[f64; PIPES]>,
+    /// Until when pipes are busy, of each scheduler; those that all share are the first's.
+    pipes: [[f64; SCHEDULERS]; Pipe::COUNT],
     memory_at: f64,
     l2_at: f64,
     /// When what several warps read is in the first cache: what an instruction reads that a warp executes for the so manieth time.
@@ -209,11 +199,11 @@ pub fn run(work: &MultiprocessorWork<'_>, clocks: &Clocks) -> MultiprocessorRun 
         blocks: Vec::new(),
         started: 0,
         ended: 0,
-        pipes: vec![[0.0; PIPES]; 4],
+        pipes: [[0.0; SCHEDULERS]; Pipe::COUNT],
         memory_at: 0.0,
         l2_at: 0.0,
         cache: HashMap::new(),
-        code: vec![u64::MAX; lines + 64],
+        code: vec![u64::MAX; lines + clocks.code_ahead as usize],
         totals: work
             .warps
             .iter()
@@ -229,59 +219,38 @@ pub fn run(work: &MultiprocessorWork<'_>, clocks: &Clocks) -> MultiprocessorRun 
             issues: vec![0; work.operations.len()],
         },
     };
-    while m.started < work.blocks.min(work.resident) {
-        let place = m.blocks.len();
+    for place in 0..work.blocks.min(work.resident) as usize {
         m.blocks.push(ResidentBlock::default());
-        m.start(place, true);
+        m.warps.extend((0..work.warps.len()).map(|trace| Warp::new(work, place, trace, 0)));
+        m.start(place, 0);
     }
     m.run();
     m.ran
 }
 
 impl Multiprocessor<'_> {
-    fn start(&mut self, place: usize, first: bool) {
-        let at = if first { 0 } else { self.now + self.clocks.block };
-        self.blocks[place] = ResidentBlock { live: self.work.warps.len(), ..ResidentBlock::default() };
-        for (trace, order) in self.work.warps.iter().enumerate() {
-            let warp = Warp {
-                block: place,
-                trace,
-                at: 0,
-                ready: at,
-                since: at,
-                wait: Wait::Turn,
-                late: Wait::Turn,
-                registers: Box::new([(0, Wait::Arithmetic); REGISTERS]),
-                times: vec![0; self.work.operations.len()],
-                copies: Vec::new(),
-                open: 0,
-                stored: 0,
-                state: if order.is_empty() { State::Ended } else { State::Runs },
-            };
-            let slot = if first {
-                self.warps.push(warp);
-                self.warps.len() - 1
-            } else {
-                let slot = place * self.work.warps.len() + trace;
-                self.warps[slot] = warp;
-                slot
-            };
-            if self.warps[slot].state == State::Ended {
-                self.blocks[place].live -= 1;
-            } else {
-                self.prepare(slot, at);
+    /// Starts a block in the place of another.
+    fn start(&mut self, place: usize, at: u64) {
+        let each = self.work.warps.len();
+        self.blocks[place] = ResidentBlock::default();
+        for trace in 0..each {
+            let w = place * each + trace;
+            self.warps[w] = Warp::new(self.work, place, trace, at);
+            if self.warps[w].state == State::Runs {
+                self.blocks[place].live += 1;
+                self.prepare(w, at);
             }
         }
         self.started += 1;
     }
 
     fn run(&mut self) {
-        while self.ended < self.work.blocks.min(self.started) {
+        while self.ended < self.started {
             let mut issued = false;
             let mut next = u64::MAX;
-            for scheduler in 0..4 {
+            for scheduler in 0..SCHEDULERS {
                 let mut best: Option<usize> = None;
-                for w in (scheduler..self.warps.len()).step_by(4) {
+                for w in (scheduler..self.warps.len()).step_by(SCHEDULERS) {
                     let warp = &self.warps[w];
                     if warp.state != State::Runs {
                         continue;
@@ -291,7 +260,7 @@ impl Multiprocessor<'_> {
                         continue;
                     }
                     let operation = &self.work.operations[self.next(w)];
-                    let free = self.pipes[scheduler_of(operation.pipe, scheduler)][operation.pipe];
+                    let free = self.pipes[operation.pipe as usize][owner(operation, scheduler)];
                     if free > self.now as f64 {
                         next = next.min(free.ceil() as u64);
                         self.warps[w].late = Wait::Pipe;
@@ -374,22 +343,17 @@ impl Multiprocessor<'_> {
             waits[warp.wait as usize] += warp.ready.saturating_sub(warp.since);
             waits[warp.late as usize] += now - warp.ready;
         }
-        let pipe = &mut self.pipes[scheduler_of(operation.pipe, scheduler)][operation.pipe];
+        let pipe = &mut self.pipes[operation.pipe as usize][owner(operation, scheduler)];
         *pipe = pipe.max(now as f64) + operation.busy;
         let block = self.warps[w].block;
         let result = match operation.effect {
             Effect::Result(clocks, what) => (now + clocks, what),
-            Effect::Load { share, .. }
-                if f64::from(self.warps[w].times[index]) + 0.5 > share * f64::from(self.total(w, index)) =>
-            {
-                (now, Wait::Arithmetic)
-            }
-            Effect::Load { memory, cached, copies, .. } => {
-                let key = (index, self.warps[w].times[index]);
-                self.warps[w].times[index] += 1;
-                let (at, what) = self.load(block, key, memory, cached);
-                if copies {
-                    let warp = &mut self.warps[w];
+            Effect::Load(load) if self.is_off(w, index, load) => (now, Wait::Arithmetic),
+            Effect::Load(load) => {
+                let (at, what) = self.load(w, index, load);
+                let warp = &mut self.warps[w];
+                warp.times[index] += 1;
+                if load.copies {
                     warp.open = warp.open.max(at);
                 }
                 (at, what)
@@ -442,7 +406,7 @@ impl Multiprocessor<'_> {
         if self.blocks[place].live == 0 {
             self.ended += 1;
             if self.started < self.work.blocks {
-                self.start(place, false);
+                self.start(place, self.now + self.clocks.block);
             }
             return;
         }
@@ -462,199 +426,43 @@ impl Multiprocessor<'_> {
         }
     }
 
-    /// How often a warp executes an instruction.
-    fn total(&self, w: usize, index: usize) -> u32 {
-        self.totals[self.warps[w].trace][index]
+    /// Whether the guard of a load holds no more: the warp has loaded as often as it does.
+    fn is_off(&self, w: usize, index: usize, load: Load) -> bool {
+        let warp = &self.warps[w];
+        f64::from(warp.times[index]) + 0.5 > load.share * f64::from(self.totals[warp.trace][index])
     }
 
     /// When what is loaded is there.
-    fn load(&mut self, block: usize, key: (usize, u32), memory: f64, cached: f64) -> (u64, Wait) {
+    fn load(&mut self, w: usize, index: usize, load: Load) -> (u64, Wait) {
         let (now, c) = (self.now as f64, self.clocks);
-        let place = &mut self.blocks[block];
-        let of_l2 = |at: &mut f64, bytes: f64| {
-            *at = at.max(now) + bytes / c.l2_rate;
+        let of_l2 = |at: &mut f64| {
+            *at = at.max(now) + load.bytes / c.l2_rate;
             *at + c.l2
         };
-        if memory > 0.0 {
-            if place.asked >= memory {
-                place.asked -= memory;
-                let at = of_l2(&mut self.l2_at, memory + cached).max(place.asked_until as f64 + c.l2);
-                return (at as u64, Wait::Memory);
-            }
-            self.memory_at = self.memory_at.max(now) + memory / c.memory_rate;
-            return ((self.memory_at + c.memory) as u64, Wait::Memory);
+        if load.of_memory {
+            let block = &mut self.blocks[self.warps[w].block];
+            let at = if block.asked >= load.bytes {
+                block.asked -= load.bytes;
+                of_l2(&mut self.l2_at).max(block.asked_until as f64 + c.l2)
+            } else {
+                self.memory_at = self.memory_at.max(now) + load.bytes / c.memory_rate;
+                self.memory_at + c.memory
+            };
+            return (at as u64, Wait::Memory);
         }
-        // What a block has read, the next one on the multiprocessor finds in the first cache.
-        let at = match self.cache.get(&key) {
-            Some(at) => at.max(now + c.l1),
-            None => {
-                let at = of_l2(&mut self.l2_at, cached);
-                self.cache.insert(key, at);
-                at
-            }
+        // What another warp has read, or another block here, is in the first cache.
+        let at = match self.cache.entry((index, self.warps[w].times[index])) {
+            Entry::Occupied(there) => there.get().max(now + c.l1),
+            Entry::Vacant(place) => *place.insert(of_l2(&mut self.l2_at)),
         };
         (at as u64, Wait::Cache)
     }
 }
 
-/// Whose pipe it is.
-fn scheduler_of(pipe: usize, scheduler: usize) -> usize {
-    if pipe >= SHARED_PIPES { 0 } else { scheduler }
+/// Whose pipe it is that an operation takes.
+fn owner(operation: &Operation, scheduler: usize) -> usize {
+    if is_shared(operation.pipe) { 0 } else { scheduler }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const CLOCKS: Clocks = Clocks {
-        memory: 800.0,
-        l2: 200.0,
-        l1: 40.0,
-        memory_rate: 16.0,
-        l2_rate: 32.0,
-        code: 0,
-        next_code: 0,
-        code_ahead: 1,
-        block: 100,
-        before: 0,
-    };
-
-    fn operation(effect: Effect, reads: &[Register], writes: &[Register]) -> Operation {
-        Operation { reads: reads.to_vec(), writes: writes.to_vec(), pipe: 0, busy: 1.0, effect, line: 0 }
-    }
-
-    /// `R1 = R1 + 1`.
-    fn add() -> Operation {
-        operation(Effect::Result(5, Wait::Arithmetic), &[1], &[1])
-    }
-
-    fn load(bytes: f64, from: Register, to: Register) -> Operation {
-        let effect = Effect::Load { memory: bytes, cached: 0.0, copies: false, share: 1.0 };
-        operation(effect, &[from], &[to])
-    }
-
-    fn ran(
-        operations: &[Operation],
-        warps: &[Vec<u32>],
-        (blocks, resident): (u64, u64),
-        clocks: &Clocks,
-    ) -> MultiprocessorRun {
-        run(&MultiprocessorWork { operations, warps, blocks, resident }, clocks)
-    }
-
-    /// One warp, all operations in order.
-    fn alone(operations: &[Operation]) -> MultiprocessorRun {
-        let order = (0..operations.len() as u32).collect();
-        ran(operations, &[order], (1, 1), &CLOCKS)
-    }
-
-    fn waited(ran: &MultiprocessorRun, wait: Wait) -> u64 {
-        ran.waits.iter().map(|w| w[wait as usize]).sum()
-    }
-
-    #[test]
-    fn an_instruction_waits_for_the_results_that_it_reads() {
-        let ran = alone(&[add(), add(), add(), add()]);
-        // Issued at 0, 5, 10 and 15.
-        assert_eq!((ran.clocks, waited(&ran, Wait::Arithmetic)), (16, 3 * 4));
-        let apart: Vec<Operation> =
-            (2..6).map(|r| operation(Effect::Result(5, Wait::Arithmetic), &[1], &[r])).collect();
-        assert_eq!(alone(&apart).clocks, 4);
-    }
-
-    #[test]
-    fn loads_that_are_asked_for_together_are_waited_for_once() {
-        let used = |r: Register| operation(Effect::Result(5, Wait::Arithmetic), &[r], &[9]);
-        // 512 bytes take memory 32 clocks.
-        let together = alone(&[load(512.0, 1, 2), load(512.0, 1, 3), used(2), used(3)]);
-        assert_eq!(together.clocks, 64 + 800 + 1);
-        let one_by_one = alone(&[load(512.0, 1, 2), used(2), load(512.0, 9, 3), used(3)]);
-        assert!(one_by_one.clocks > 2 * (32 + 800), "{}", one_by_one.clocks);
-        assert!(waited(&one_by_one, Wait::Memory) > 2 * 820);
-    }
-
-    #[test]
-    fn memory_delivers_its_share_however_many_warps_ask() {
-        let operations = [load(512.0, 1, 2), operation(Effect::Result(5, Wait::Arithmetic), &[2], &[9])];
-        let of = |warps: usize| ran(&operations, &vec![vec![0, 1]; warps], (1, 1), &CLOCKS).clocks;
-        assert_eq!(of(32) - of(16), 16 * 32);
-    }
-
-    #[test]
-    fn what_another_warp_has_loaded_is_in_the_first_cache() {
-        let shared = Effect::Load { memory: 0.0, cached: 512.0, copies: false, share: 1.0 };
-        let operations = [operation(shared, &[1], &[2]), operation(Effect::Result(5, Wait::Arithmetic), &[2], &[9])];
-        let ran = ran(&operations, &vec![vec![0, 1]; 16], (1, 1), &CLOCKS);
-        // One way to L2, not sixteen.
-        assert!((200 + 16..260).contains(&ran.clocks), "{}", ran.clocks);
-        assert!(waited(&ran, Wait::Cache) > 16 * 150);
-    }
-
-    #[test]
-    fn a_load_whose_guard_does_not_hold_loads_nothing() {
-        let ahead = Effect::Load { memory: 512.0, cached: 0.0, copies: false, share: 0.5 };
-        let operations = [operation(ahead, &[1], &[2]), operation(Effect::Result(5, Wait::Arithmetic), &[2], &[1])];
-        let of = |turns: usize| ran(&operations, &[[0, 1].repeat(turns)], (1, 1), &CLOCKS).clocks;
-        // The second of two turns is behind the guard.
-        assert!(of(2) < of(1) + 800 && of(4) > of(2) + 800, "{} {} {}", of(1), of(2), of(4));
-    }
-
-    #[test]
-    fn warps_at_a_barrier_wait_for_the_last_of_them() {
-        let operations = [add(), operation(Effect::Barrier, &[], &[]), add()];
-        let long: Vec<u32> = vec![0, 0, 0, 0, 0, 0, 1, 2];
-        let all = ran(&operations, &[vec![1, 2], long.clone()], (1, 1), &CLOCKS);
-        let only = ran(&operations, &[long], (1, 1), &CLOCKS);
-        assert_eq!(all.clocks, only.clocks);
-        assert!(waited(&all, Wait::Barrier) > waited(&only, Wait::Barrier) + 20);
-        // Who has ended is not waited for.
-        assert!(ran(&operations, &[vec![0], vec![1, 2]], (1, 1), &CLOCKS).clocks < 40);
-    }
-
-    #[test]
-    fn code_comes_once_for_all_warps_and_ahead_of_its_use() {
-        let line = |line: u32| Operation { line, ..operation(Effect::Result(1, Wait::Arithmetic), &[], &[]) };
-        let operations: Vec<Operation> = (0..8).map(line).collect();
-        let order: Vec<u32> = (0..8).collect();
-        let cold = |ahead: u32| Clocks { code: 100, next_code: 10, code_ahead: ahead, ..CLOCKS };
-        let of = |warps: usize, ahead: u32| ran(&operations, &vec![order.clone(); warps], (1, 1), &cold(ahead)).clocks;
-        assert_eq!(of(1, 1), 8 * 100 + 8);
-        assert!(of(1, 4) < 2 * 150 && of(4, 1) <= of(1, 1) + 4, "{} {}", of(1, 4), of(4, 1));
-    }
-
-    #[test]
-    fn a_block_begins_where_another_has_ended() {
-        let of = |blocks, resident| ran(&[add(), add()], &[vec![0, 1]], (blocks, resident), &CLOCKS).clocks;
-        assert_eq!((of(1, 1), of(2, 2), of(2, 1)), (6, 6, 5 + 100 + 6));
-    }
-
-    #[test]
-    fn groups_of_copies_are_waited_for_in_order() {
-        let copy = Effect::Load { memory: 512.0, cached: 0.0, copies: true, share: 1.0 };
-        let all = |left: usize| {
-            let copies = [copy, Effect::Commit, copy, Effect::Commit, Effect::WaitCopies(left)];
-            alone(&copies.map(|effect| operation(effect, &[], &[]))).clocks
-        };
-        assert_eq!((all(2), all(1), all(0)), (5, 32 + 800 + 1, 64 + 800 + 1));
-    }
-
-    #[test]
-    fn a_fence_waits_for_stores() {
-        let of = |first: Effect| alone(&[first, Effect::Fence].map(|effect| operation(effect, &[], &[]))).clocks;
-        assert_eq!((of(Effect::Store), of(Effect::Result(1, Wait::Arithmetic))), (201, 2));
-    }
-
-    #[test]
-    fn what_was_asked_for_ahead_is_nearer() {
-        let used = || operation(Effect::Result(5, Wait::Arithmetic), &[2], &[9]);
-        let wait = || operation(Effect::WaitBefore, &[], &[]);
-        let clocks = Clocks { before: 1000, ..CLOCKS };
-        let of = |all: Vec<Operation>| {
-            let order = (0..all.len() as u32).collect();
-            ran(&all, &[order], (1, 1), &clocks).clocks
-        };
-        let asked = of(vec![operation(Effect::Ask(512.0), &[], &[]), wait(), load(512.0, 1, 2), used()]);
-        let not = of(vec![wait(), load(512.0, 1, 2), used()]);
-        assert!((1200..1240).contains(&asked) && not > 1800, "{asked} {not}");
-    }
-}
+mod tests;
