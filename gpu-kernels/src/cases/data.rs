@@ -23,7 +23,12 @@ impl Rng {
         (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    /// `n` of them.
+    /// Roughly normal, of mean 0 and variance 1: the sum of twelve uniform numbers.
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| (self.next() >> 11) as f64 / (1u64 << 53) as f64).sum::<f64>() - 6.0
+    }
+
+    /// `n` uniform numbers.
     pub fn floats(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| self.unit()).collect()
     }

@@ -19,8 +19,8 @@ impl Bench for Gpu {
 
 #[track_caller]
 fn all_of(wanted: impl Fn(Subject) -> bool) {
-    let mut cases = 0;
-    for subject in Subject::all().into_iter().filter(|s| wanted(*s)) {
+    let (mut cases, wanted) = (0, Subject::all().into_iter().filter(|s| wanted(*s)).collect());
+    for subject in Gpu::some(wanted) {
         let mut gpu = Gpu::new();
         for case in gpu.share(subject.cases()) {
             case.run(&mut gpu).unwrap_or_else(|e| panic!("{subject:?} {case}: {e}"));
@@ -54,6 +54,7 @@ tests! {
     products_of_8_bits: Subject::Gemv { product: Int8 | Int8Swiglu | GemmInt8 | GemmInt8Swiglu, .. },
     products_of_16_bits: Subject::Gemv { product: Int16 | Int16Swiglu | GemmInt16 | GemmInt16Swiglu, .. },
     products_of_halves: Subject::Gemv { product: Half | HalfSwiglu | GemmHalf | GemmHalfSwiglu, .. },
+    products_of_experts: Subject::Experts { .. },
     products_of_two_halves: Subject::Gemv { product: Split | GemmSplit, .. },
     rotations: Subject::Rope | Subject::QkNormRope,
     gathers: Subject::Gather,

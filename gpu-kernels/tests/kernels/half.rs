@@ -162,6 +162,7 @@ fn scales_that_no_f16_is_keep_their_precision() {
 
 #[test]
 fn what_is_not_finite_stays_in_its_column() {
+    const COLS: usize = 256;
     let (mut gpu, mut rng) = (Gpu::new(), Rng(85));
     // In large blocks formats of every fourth number: what comes after weights are unpacked is the same.
     let nth = |n: usize| move |f: &Format| *f as usize % 4 == n;
@@ -177,14 +178,14 @@ fn what_is_not_finite_stays_in_its_column() {
     let one = formats().map(|f| (f, Product::Half, [40, 3])).chain(large).chain(small);
     for (format, product, [rows, columns]) in one.chain(split) {
         let split = split.iter().any(|(_, of, _)| *of == product);
-        let t = Tensor::random(&mut rng, format, rows, 512);
-        let x = rng.floats(columns * 512);
-        let inputs = |x: Vec<f32>| Inputs { x, columns, x_stride: 512, y_stride: rows, ..Inputs::default() };
+        let t = Tensor::random(&mut rng, format, rows, COLS);
+        let x = rng.floats(columns * COLS);
+        let inputs = |x: Vec<f32>| Inputs { x, columns, x_stride: COLS, y_stride: rows, ..Inputs::default() };
         let sound = multiply(&mut gpu, &t, product, &inputs(x.clone())).unwrap().y;
         assert!(sound.iter().all(|y| y.is_finite()));
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, if split { 6.8e7 } else { 1.1e6 }] {
             let mut spoilt = x.clone();
-            spoilt[512 + 77] = bad;
+            spoilt[COLS + 77] = bad;
             let got = multiply(&mut gpu, &t, product, &inputs(spoilt)).unwrap().y;
             for (i, (got, sound)) in got.iter().zip(&sound).enumerate() {
                 let as_before = got.to_bits() == sound.to_bits();
@@ -194,7 +195,7 @@ fn what_is_not_finite_stays_in_its_column() {
                 );
             }
         }
-        let zeros = multiply(&mut gpu, &t, product, &inputs(vec![0.0; columns * 512])).unwrap().y;
+        let zeros = multiply(&mut gpu, &t, product, &inputs(vec![0.0; columns * COLS])).unwrap().y;
         assert!(zeros.iter().all(|y| *y == 0.0), "{format}");
     }
 }

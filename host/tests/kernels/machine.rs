@@ -38,13 +38,20 @@ impl Gpu {
         self.device.name().to_string()
     }
 
-    /// Which of an operation's cases, or of the formats of weights, are run: all on a GPU. Of the software driver's machine the tests of the kernels' crate have run
-    /// them, so that the first and the last tell what the way there adds.
+    /// Which of an operation's cases, or of the formats of weights, are run: all on a GPU. On the software driver's machine the tests of the
+    /// kernels' crate run all of them, so that the first and the last tell what the way there adds.
     pub fn share<T>(&self, mut cases: Vec<T>) -> Vec<T> {
         if self.device.is_software() && cases.len() > 2 {
             cases.drain(1..cases.len() - 1);
         }
         cases
+    }
+
+    /// Which of the operations that are alike are run: all on a GPU. For the reason above, of products of all formats every third on the
+    /// software driver's machine.
+    pub fn some<T>(alike: Vec<T>) -> Vec<T> {
+        let every = if own_device().is_software() && alike.len() > 40 { 3 } else { 1 };
+        alike.into_iter().step_by(every).collect()
     }
 
     /// A buffer with guards, filled with ones: NaN in every float format.

@@ -414,13 +414,6 @@ fn add(x: &mut [f64], y: &[f64]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
-fn decode_row(m: &Matrix, bytes: &[u8], out: &mut [f32]) {
-    let (elems, bytes_each) = (m.format.block_elems(), m.format.block_bytes());
-    for (block, out) in bytes.chunks_exact(bytes_each).zip(out.chunks_exact_mut(elems)) {
-        m.format.decode_block(block, out);
-    }
-}
-
 /// Bytes of a row. The file was checked: rows are whole blocks.
 fn row_bytes(m: &Matrix) -> usize {
     m.cols / m.format.block_elems() * m.format.block_bytes()
@@ -435,7 +428,7 @@ fn rows(model: &ModelFile, m: &Matrix, first: usize, count: usize) -> Result<Vec
 
 fn row(model: &ModelFile, m: &Matrix, row: usize) -> Result<Vec<f64>, ReferenceError> {
     let mut out = vec![0f32; m.cols];
-    decode_row(m, &rows(model, m, row, 1)?, &mut out);
+    m.format.decode_blocks(&rows(model, m, row, 1)?, &mut out);
     Ok(out.into_iter().map(f64::from).collect())
 }
 
@@ -456,15 +449,11 @@ fn product_of(
     let of_column = |&i: &u32| x.get(i as usize).copied().unwrap_or(f64::NAN);
     let gathered: Option<Vec<f64>> = m.columns.as_ref().map(|columns| columns.iter().map(of_column).collect());
     let x = gathered.as_deref().unwrap_or(x);
+    debug_assert_eq!(x.len(), m.cols);
     let pieces = (0..(end - start).div_ceil(PIECE)).into_par_iter().map(|piece| {
         let first = start + piece * PIECE;
         let bytes = rows(model, m, first, PIECE.min(end - first))?;
-        let mut weights = vec![0f32; m.cols];
-        let one = |row| {
-            decode_row(m, row, &mut weights);
-            weights.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum()
-        };
-        Ok(bytes.chunks_exact(row_bytes(m)).map(one).collect::<Vec<f64>>())
+        Ok(m.format.multiply(&bytes, x))
     });
     Ok(pieces.collect::<Result<Vec<_>, _>>()?.concat())
 }

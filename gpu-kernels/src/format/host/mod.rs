@@ -316,10 +316,28 @@ impl Format {
     pub fn decode(self, bytes: &[u8], rows: usize, cols: usize) -> Result<Vec<f32>, FormatError> {
         self.check_bytes(bytes, rows, cols)?;
         let mut out = vec![0.0; rows * cols];
+        self.decode_blocks(bytes, &mut out);
+        Ok(out)
+    }
+
+    /// The weights of blocks, one behind the other: as many as both have room for.
+    pub fn decode_blocks(self, bytes: &[u8], out: &mut [f32]) {
         for (block, out) in bytes.chunks_exact(self.block_bytes()).zip(out.chunks_exact_mut(self.block_elems())) {
             self.decode_block(block, out);
         }
-        Ok(out)
+    }
+
+    /// Each row of `bytes`, of as many columns as `x` has elements, times `x`: sums of products in f64, one after the other.
+    ///
+    /// What references multiply by. Rows have whole blocks; what is left of one is not looked at.
+    pub fn multiply(self, bytes: &[u8], x: &[f64]) -> Vec<f64> {
+        let mut weights = vec![0f32; x.len()];
+        let of_row = |row: &[u8]| {
+            self.decode_blocks(row, &mut weights);
+            weights.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum()
+        };
+        let row_bytes = x.len() / self.block_elems() * self.block_bytes();
+        bytes.chunks_exact(row_bytes.max(1)).map(of_row).collect()
     }
 
     /// Checks length and shape, and that every scale (in F32 and F16: every weight) is finite.

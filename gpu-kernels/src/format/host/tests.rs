@@ -157,6 +157,21 @@ fn rows_may_be_packed_a_few_at_a_time() {
 }
 
 #[test]
+fn rows_are_multiplied_as_they_decode() {
+    let mut rng = crate::cases::Rng(7);
+    for format in Format::ALL {
+        let cols = 512usize.next_multiple_of(format.block_elems());
+        let t = crate::cases::Tensor::random(&mut rng, format, 3, cols);
+        let x: Vec<f64> = rng.floats(cols).into_iter().map(f64::from).collect();
+        let weights = format.decode(&t.bytes, 3, cols).unwrap();
+        let want: Vec<f64> =
+            weights.chunks(cols).map(|row| row.iter().zip(&x).map(|(w, x)| f64::from(*w) * x).sum()).collect();
+        assert_eq!(format.multiply(&t.bytes, &x), want, "{format}");
+    }
+    assert_eq!(Format::F32.multiply(&[], &[]), []);
+}
+
+#[test]
 fn records_are_hardly_larger_than_files() {
     // At 4096 columns; base-3 digits become codes of two bits, scales of six bits take a byte.
     for format in Format::ALL {

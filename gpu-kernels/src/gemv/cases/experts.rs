@@ -54,8 +54,8 @@ impl Operation for ExpertProducts {
             let output = if product.is_quantized() { in_turn(n + i, rows) } else { 0 };
             [&[rows, usize::div_ceil(cols, block) * block], &rest[..], &[output]].concat()
         };
-        // All layouts go through products of f32 alike: they have the shapes in turn.
-        let in_turn = |(i, _): &(usize, _)| product.is_many() || !product.takes_group() || (n + i).is_multiple_of(3);
+        // All layouts find their matrices alike: where columns are many, which takes long, they have the shapes in turn.
+        let in_turn = |(i, _): &(usize, _)| !product.takes_group() || (n + i).is_multiple_of(3);
         shapes.into_iter().enumerate().filter(in_turn).map(shape).collect()
     }
 
