@@ -65,6 +65,8 @@ pub struct Code {
     pub blocks: Vec<Block>,
     /// Loops, by the address of their heads; inner ones after those that they are in.
     pub loops: Vec<Loop>,
+    /// Of each block the innermost of its loops, and how many it is in.
+    nesting: Vec<(Option<usize>, usize)>,
 }
 
 /// A run of instructions that is entered at its first and left at its last.
@@ -112,7 +114,8 @@ pub fn read(text: &str, name: &str) -> Result<Code, String> {
     }
     let blocks = blocks(&instructions, &labels)?;
     let loops = loops(&blocks);
-    Ok(Code { instructions, blocks, loops })
+    let nesting = nesting(blocks.len(), &loops);
+    Ok(Code { instructions, blocks, loops, nesting })
 }
 
 /// `/*0090*/ @P0 EXIT ;`
@@ -215,16 +218,30 @@ fn loops(blocks: &[Block]) -> Vec<Loop> {
     found
 }
 
+fn nesting(blocks: usize, loops: &[Loop]) -> Vec<(Option<usize>, usize)> {
+    let mut all: Vec<(Option<usize>, usize)> = vec![(None, 0); blocks];
+    for (i, l) in loops.iter().enumerate() {
+        for &b in &l.blocks {
+            let (innermost, depth) = &mut all[b];
+            // Of equal ones the first.
+            if innermost.is_none_or(|other| l.blocks.len() < loops[other].blocks.len()) {
+                *innermost = Some(i);
+            }
+            *depth += 1;
+        }
+    }
+    all
+}
+
 impl Code {
     /// The innermost loop of a block.
     pub fn innermost(&self, block: usize) -> Option<usize> {
-        let of = |i: &usize| self.loops[*i].blocks.binary_search(&block).is_ok();
-        (0..self.loops.len()).filter(of).min_by_key(|i| self.loops[*i].blocks.len())
+        self.nesting[block].0
     }
 
     /// How many loops a block is in.
     pub fn depth(&self, block: usize) -> usize {
-        self.loops.iter().filter(|l| l.blocks.binary_search(&block).is_ok()).count()
+        self.nesting[block].1
     }
 
     /// Instructions of some blocks.

@@ -94,14 +94,11 @@ fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
     for (key, of) in copies {
         let deepest = of.iter().map(|b| code.depth(*b)).max().unwrap_or(0);
         let mut counted: Vec<usize> = of.into_iter().filter(|b| code.depth(*b) == deepest).collect();
-        let in_loop = |b: usize| code.innermost(b);
-        let most = |all: &[usize]| {
-            let size = |l: Option<usize>| all.iter().filter(|b| in_loop(**b) == l).count();
-            all.iter().map(|b| size(in_loop(*b))).max().unwrap_or(0)
-        };
-        let most = most(&counted);
-        let all = counted.clone();
-        counted.retain(|b| all.iter().filter(|o| in_loop(**o) == in_loop(*b)).count() == most);
+        // Of the loops that have most of them.
+        let mut in_loop: HashMap<Option<usize>, usize> = HashMap::new();
+        counted.iter().for_each(|b| *in_loop.entry(code.innermost(*b)).or_default() += 1);
+        let most = in_loop.values().copied().max().unwrap_or(0);
+        counted.retain(|b| in_loop[&code.innermost(*b)] == most);
         let executed = lines.get(&key.0).map_or(0, |l| l.metrics.warp_instructions) as f64;
         let share = executed / counted.len().max(1) as f64;
         shares.insert(key, (counted, share));
