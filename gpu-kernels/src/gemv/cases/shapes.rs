@@ -14,7 +14,7 @@ pub(super) fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>
     let (flags, columns) = (|i| flags(product, i), |i| columns(product, in_planes, i));
     let mut all: Vec<Vec<usize>> = Vec::new();
     // The longest rows of many columns take longest, and all layouts go through them alike: formats have them in turn. So it is with
-    // what large tiles of f16 do once a format's weights are f16, and with what two f16 for each activation do.
+    // what tiles of f16 do once a format's weights are f16, and with what two f16 for each activation do.
     let turn = (format as usize).is_multiple_of(3);
     let split = matches!(product, Product::Split | Product::GemmSplit);
     let few_tiles = !turn && (split || matches!(product, Product::GemmHalf | Product::GemmHalfSwiglu));
@@ -42,7 +42,7 @@ pub(super) fn product_shapes(format: Format, product: Product) -> Vec<Vec<usize>
     } else if quant_format.is_some() {
         all.extend([vec![32, 512, 1, 0], vec![33, 256, 1, flags(5)], vec![70, 4096, 1, flags(1)]]);
     }
-    if product == Product::GemmHalf || turn && matches!(product, Product::GemmHalfSwiglu | Product::GemmSplit) {
+    if turn && matches!(product, Product::GemmHalf | Product::GemmHalfSwiglu | Product::GemmSplit) {
         // Small blocks, as there are enough of them: the last of few rows, and of few columns.
         let (n, rows) = (format as usize, if product.swiglu() { 805 } else { 1605 });
         let columns = if product == Product::GemmSplit { [40, 33, 64][n % 3] } else { [70, 128, 97][n % 3] };
