@@ -121,6 +121,13 @@ impl Demand {
         (self.blocks / f64::from(gpu.multiprocessors)).ceil().max(1.0)
     }
 
+    /// Microseconds of the ways to memory. Where warps are followed, the first is in that: stores that are there, and an atomic that counts. What
+    /// the last block does then few warps do, and those that are followed do not.
+    fn ways(&self) -> f64 {
+        let followed = if self.timeline.is_some() { 1.0 } else { 0.0 };
+        LATENCY * (self.trips - followed).max(0.0)
+    }
+
     /// How often the multiprocessors are filled with blocks.
     pub fn waves(&self, gpu: &Gpu) -> f64 {
         (self.blocks / (self.resident.max(1.0) * f64::from(gpu.multiprocessors))).ceil().max(1.0)
@@ -148,7 +155,7 @@ impl Demand {
             _ => 0.0,
         };
         Time {
-            edges: edge + figures.barrier * self.barriers + LATENCY * self.trips,
+            edges: edge + figures.barrier * self.barriers + self.ways(),
             memory: self.dram / read_rate(gpu),
             issue: self.issuing(gpu, self.issue),
             pipe: self.issuing(gpu, self.pipe),
@@ -159,7 +166,7 @@ impl Demand {
 
     /// Time of the launch as a phase of another, behind a barrier.
     pub fn time_of_phase(&self, figures: &Figures) -> Time {
-        Time { edges: figures.barrier + LATENCY * self.trips, ..self.time(figures, false) }
+        Time { edges: figures.barrier + self.ways(), ..self.time(figures, false) }
     }
 }
 
@@ -282,6 +289,10 @@ mod tests {
         assert_eq!(time.bound(), Bound::Edges);
         close(small.time(&h200(), true).total(), 0.66 + 1.30);
         close(Demand { barriers: 4.0, trips: 0.0, ..small }.time(&h200(), false).total(), 1.31 + 4.4);
+        // Warps that are followed have one of the ways to memory behind them.
+        let followed = Demand { timeline: Some(2.0), ..small };
+        close(followed.time(&h200(), false).total(), 1.31 + 0.65 + 2.0);
+        close(Demand { trips: 0.0, ..followed }.time(&h200(), false).total(), 1.31 + 2.0);
     }
 
     #[test]
