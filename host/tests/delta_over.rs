@@ -108,7 +108,7 @@ fn whatever_is_undone_and_copied_sequences_get_the_bits_that_they_get_alone() {
     let load = || Model::load_over(&all, &hybrid().file()).unwrap();
     // One token a step is what the other tests check.
     let want = undone::alone(&load());
-    clean(|| undone_beside(&load(), &want, 25));
+    clean(|| undone_beside(&load(), &want, 12));
 }
 
 /// Prompts in chunks, token by token and as attention in tiles has them: as on one device they do not depend on the cut.

@@ -12,19 +12,17 @@ pub fn text(model: &Model, mode: Mode, prompt: &[u32], count: usize) -> Vec<u32>
     session.generate(prompt, count, |_| std::ops::ControlFlow::Continue(())).unwrap()
 }
 
-/// Exact activations, eager and by graph, against f64; and the text of one device.
+/// Exact activations against f64; and by graph the text of one device.
 pub fn same_over(what: &str, file: &ModelFile, all: &[Device], ranks: &[usize]) {
-    let prompt = [3, 1, 4, 15, 9];
-    let want = text(&Model::load(&all[0], file).unwrap(), Mode::Eager, &prompt, 4);
+    let prompt = [3, 1, 4];
+    let want = text(&Model::load(&all[0], file).unwrap(), Mode::Eager, &prompt, 3);
     for &ranks in ranks {
         clean(|| {
             let model = Model::load_over(&all[..ranks], file).unwrap();
-            for mode in [Mode::Eager, Mode::Graph] {
-                let mut session = Session::new(&model, exact(mode, KvType::F32)).unwrap();
-                let off = distance(file, &mut session, 3);
-                assert!(off <= 1e-4, "{what}, {ranks} devices, {mode:?}: {off:e}");
-            }
-            assert_eq!(text(&model, Mode::Graph, &prompt, 4), want, "{what}, {ranks} devices");
+            let mut session = Session::new(&model, exact(Mode::Eager, KvType::F32)).unwrap();
+            let off = distance(file, &mut session, 3);
+            assert!(off <= 1e-4, "{what}, {ranks} devices: {off:e}");
+            assert_eq!(text(&model, Mode::Graph, &prompt, 3), want, "{what}, {ranks} devices");
         });
     }
 }
