@@ -124,15 +124,15 @@ fn body(ptx: &str, kernel: &str) -> std::ops::Range<usize> {
     from..from + ptx[from..].find("\n}").unwrap()
 }
 
-/// The bodies of all entries.
-fn bodies(ptx: &str) -> HashMap<&str, &str> {
+/// The text of each entry, by its name: looking for one after the other would read all of it as often.
+fn entries(ptx: &str) -> HashMap<&str, &str> {
+    const ENTRY: &str = ".entry ";
     let entry = |at: usize| {
         let text = &ptx[at + ENTRY.len()..];
         (&text[..text.find('(').unwrap()], &text[..text.find("\n}").unwrap()])
     };
     ptx.match_indices(ENTRY).map(|(at, _)| entry(at)).collect()
 }
-const ENTRY: &str = ".entry ";
 
 /// What ships for the architecture of a device: texts of others would be read and copied for nothing.
 fn code_of(device: &Device) -> (u32, String) {
@@ -256,7 +256,7 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
     let manifest = image.manifest().unwrap();
     let (sm, ptx) = image.code_for(u32::MAX).unwrap();
     assert!(sm >= 90, "sm_{sm}");
-    let (texts, mut waiting) = (bodies(&ptx), 0);
+    let (texts, mut waiting) = (entries(&ptx), 0);
     for kernel in &manifest.kernels {
         let awaits = kernel.args.iter().any(|a| a.ty.starts_with("Awaited<"));
         assert_eq!(kernel.waits, awaits, "{}", kernel.name);
