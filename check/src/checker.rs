@@ -1,5 +1,6 @@
 //! The observer of a checked launch: passes what the machine publishes on to the checkers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -46,8 +47,15 @@ pub(crate) struct Checker {
 unsafe impl Send for Checker {}
 
 impl Checker {
-    /// The checkers of a launch; what it does `early`, before it waits for earlier launches, is kept apart if asked for.
-    pub(crate) fn new(checks: Checks, early: bool, talk: Option<Conversation>, launch: &Launching<'_>) -> Checker {
+    /// The checkers of a launch that finds the addresses `cached` in caches; what it does `early`, before it waits for earlier launches,
+    /// is kept apart if asked for.
+    pub(crate) fn new(
+        checks: Checks,
+        early: bool,
+        talk: Option<Conversation>,
+        cached: &[Range<u64>],
+        launch: &Launching<'_>,
+    ) -> Checker {
         let grid = launch.grid;
         let mut races = if checks.races || checks.sync { Races::new(launch.module, grid) } else { Races::default() };
         let variables = grid.program.globals.iter().zip(launch.globals);
@@ -67,7 +75,7 @@ impl Checker {
             races,
             block: BlockState::default(),
             resting: FxHashMap::default(),
-            counts: if checks.profile { Counts::new(grid.program) } else { Counts::default() },
+            counts: if checks.profile { Counts::new(grid.program, cached) } else { Counts::default() },
             scene,
         }
     }

@@ -1,7 +1,7 @@
 //! Launches under the checks.
 
 use std::any::Any;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use warpsmith_simt::observer::Observer;
@@ -28,22 +28,25 @@ pub struct Start<'a> {
     pub instruction_limit: Option<u64>,
     /// Runs only so many blocks, the first ones; `None` runs all.
     pub first_blocks: Option<u64>,
+    /// Addresses that caches have when it begins, in order and apart: in [`Metrics::global_first_sectors`](super::Metrics) their loads do
+    /// not count.
+    pub cached: &'a [Range<u64>],
 }
 
 impl<'a> Start<'a> {
     /// A launch that nobody watches.
     pub fn new(kernel: &'a str, launch: &'a Launch, params: &'a [u8]) -> Start<'a> {
-        let (checks, ordering, instruction_limit, first_blocks) = Default::default();
-        Start { kernel, launch, params, checks, ordering, instruction_limit, first_blocks }
+        let (checks, ordering, instruction_limit, first_blocks, cached) = Default::default();
+        Start { kernel, launch, params, checks, ordering, instruction_limit, first_blocks, cached }
     }
 
     /// Lets `run` have the launch as the machine wants it.
     fn with<R>(&self, run: impl FnOnce(simt::Start<'_>) -> R) -> R {
-        let &Start { kernel, launch, params, checks, ordering, instruction_limit, first_blocks } = self;
+        let &Start { kernel, launch, params, checks, ordering, instruction_limit, first_blocks, cached } = self;
         let early = ordering.is_some_and(|o| o.early.is_some());
         let talk = || ordering.and_then(|o| Some(Conversation::new(o.speaker.clone()?, o.op)));
         let watch = |launching: &simt::observer::Launching<'_>| -> Box<dyn Observer> {
-            Box::new(Checker::new(checks, early, talk(), launching))
+            Box::new(Checker::new(checks, early, talk(), cached, launching))
         };
         let watched = Checks { seed: 0, ..checks } != Checks::default();
         run(simt::Start {

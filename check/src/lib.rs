@@ -51,12 +51,14 @@
 //! | `history` | operations of the host program that use the same memory unordered |
 //! | `talk` | what launches tell each other while they run |
 //! | `profile`, `metrics` | counters by operation, and their rules |
+//! | `by_warp` | the same count for each warp of single blocks |
 //!
 //! Memory: races cost 0.63 bytes a byte of each 4 KiB page of global memory that the launch touches; 16 bytes a byte where
 //! lanes do not access runs of bytes, and more where many threads read the same bytes unordered (at most 96 readers are
 //! remembered). Of shared memory, an access costs 160 bytes until the next barrier of the block, up to 1.3 MB; where
 //! warps write what others have accessed without one, it costs what global memory does.
 
+mod by_warp;
 mod checker;
 mod copies;
 pub mod defect;
@@ -84,6 +86,7 @@ mod text;
 mod touched;
 mod uses;
 
+pub use by_warp::{BlockByWarp, ByWarp};
 pub use defect::{AllocationKind, Defect};
 pub use finding::{Also, Finding};
 pub use history::{CheckedMemory, Ordering};

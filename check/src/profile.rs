@@ -24,9 +24,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn new(program: &Program) -> Counts {
+    /// Of a launch that finds these addresses in caches.
+    pub(crate) fn new(program: &Program, cached: &[Range<u64>]) -> Counts {
         let accesses = program.notes.accesses.clone();
-        Counts { numbers: vec![0; program.ops.len()], accesses, ..Counts::default() }
+        let touched = Touched::with_cached(cached);
+        Counts { numbers: vec![0; program.ops.len()], accesses, touched, ..Counts::default() }
     }
 
     /// The counters of an operation.
@@ -61,7 +63,7 @@ impl Counts {
         if note.first {
             m.work(note.work, lanes);
         }
-        let loaded = self.touched.loaded;
+        let first = self.touched.first;
         match note.role {
             Role::Plain => {}
             Role::Access(i) => {
@@ -82,7 +84,7 @@ impl Counts {
             Role::MatrixAccess => unsafe { m.matrix(cx, op, note.taint, &mut self.touched) },
             _ => self.before = seen(cx),
         }
-        m.global_first_sectors += self.touched.loaded - loaded;
+        m.global_first_sectors += self.touched.first - first;
     }
 
     pub(crate) fn after(&mut self, cx: &Cx, pc: u32, note: &Note) {
@@ -138,7 +140,7 @@ fn seen(cx: &Cx) -> [u64; 3] {
 }
 
 /// PTX instructions that an operation stands for.
-fn weight(cx: &Cx, pc: u32) -> u64 {
+pub(crate) fn weight(cx: &Cx, pc: u32) -> u64 {
     // SAFETY: there is one weight more than there are operations.
     u64::from(unsafe { *cx.weights.add(pc as usize + 1) - *cx.weights.add(pc as usize) })
 }

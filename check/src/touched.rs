@@ -1,6 +1,8 @@
 //! Which sectors of global memory a launch has touched, each once: what would pass between memory and the chip if every
 //! cache were perfect.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 use warpsmith_simt::machine::lanes::simd;
 
@@ -15,8 +17,12 @@ pub(crate) struct Touched {
     pub fast: bool,
     /// Sectors that were loaded before the launch had stored to them.
     pub loaded: u64,
+    /// Those of them that no cache had before the launch.
+    pub first: u64,
     /// Sectors that were stored to.
     pub stored: u64,
+    /// Ranges of sectors that caches have when the launch begins.
+    cached: Vec<Range<u64>>,
 }
 
 /// 4096 sectors.
@@ -29,11 +35,26 @@ struct SectorPage {
 impl Default for Touched {
     fn default() -> Touched {
         let recent = [(u64::MAX, 0); 16];
-        Touched { pages: FxHashMap::default(), bits: Vec::new(), recent, fast: simd(), loaded: 0, stored: 0 }
+        let (pages, bits, cached) = Default::default();
+        Touched { pages, bits, recent, fast: simd(), loaded: 0, first: 0, stored: 0, cached }
     }
 }
 
 impl Touched {
+    /// None yet, by a launch that finds these ranges of addresses in caches, which are in order and apart.
+    pub(crate) fn with_cached(cached: &[Range<u64>]) -> Touched {
+        let cached = cached.iter().map(|r| r.start >> 5..r.end.div_ceil(32)).collect();
+        Touched { cached, ..Touched::default() }
+    }
+
+    /// Those of the 64 sectors from `64 * word` on that `bits` names and caches have.
+    fn cached(&self, word: u64, bits: u64) -> u64 {
+        let (from, end) = (64 * word, 64 * word + 64);
+        let behind = self.cached.partition_point(|r| r.end <= from);
+        let within = |r: &Range<u64>| (!0 << (r.start.max(from) - from)) & (!0 >> (end - r.end.min(end)));
+        self.cached[behind..].iter().take_while(|r| r.start < end).fold(0, |all, r| all | (bits & within(r)))
+    }
+
     /// The page with this number.
     fn page(&mut self, number: u64) -> &mut SectorPage {
         let slot = &mut self.recent[(number & 15) as usize];
@@ -60,6 +81,9 @@ impl Touched {
         let new_store = if store { bits & !page.stored[at] } else { 0 };
         page.stored[at] |= new_store;
         self.loaded += u64::from(new_load.count_ones());
+        if new_load != 0 {
+            self.first += u64::from((new_load & !self.cached(word, new_load)).count_ones());
+        }
         self.stored += u64::from(new_store.count_ones());
     }
 

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Rig, module_text};
-use warpsmith_check::Checks;
+use warpsmith_check::{BlockByWarp, ByWarp, Checks};
 use warpsmith_check::{Class, Inspect, LineProfile, Metrics, Profile, Start};
 use warpsmith_simt::Launch;
 
@@ -72,6 +72,36 @@ fn a_vector_update() {
     assert_eq!(line(&p, "fma.rn").class, Class::Fp32);
     let class = |c: Class| p.classes().into_iter().find(|x| x.0 == c).map_or((0, 0), |x| (x.1, x.2));
     assert_eq!((class(Class::Global), class(Class::Fp32), class(Class::Local)), ((24, 768), (8, 256), (16, 512)));
+}
+
+#[test]
+fn what_caches_have_is_loaded_but_not_for_the_first_time() {
+    let text = module_text(
+        ".param .u64 x",
+        "  .reg .b32 %r<4>; .reg .b64 %rd<4>;
+  ld.param.b64 %rd1, [x];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  ld.global.u32 %r2, [%rd3];
+  st.global.u32 [%rd3], %r2;
+  ret;",
+    );
+    let rig = Rig::new(&text);
+    // 4096 bytes are 128 sectors, and begin anywhere among the 64 of a word.
+    let x = rig.upload(&[1u32; 1024]);
+    let (launch, params) = (Launch::new([1, 1, 1], [1024, 1, 1]), x.to_le_bytes());
+    let first = |cached: &[std::ops::Range<u64>]| {
+        let start = Start { checks: PROFILE, cached, ..Start::new("k", &launch, &params) };
+        let profile = rig.machine.inspect_start(&rig.instance, start).profile.unwrap();
+        assert_eq!((profile.sectors_loaded_once, profile.sectors_stored_once), (128, 128));
+        profile.total.global_first_sectors
+    };
+    let all = x..x + 4096;
+    assert_eq!((first(&[]), first(std::slice::from_ref(&all))), (128, 0));
+    assert_eq!(first(&[0..x, x + 4096..u64::MAX]), 128);
+    // Sectors of which any byte is there, also over several words.
+    assert_eq!(first(&[x + 31..x + 33, x + 64..x + 3200]), 128 - 2 - 98);
 }
 
 /// One warp loads with a stride, in 32, 64 and 128 bits.
@@ -347,4 +377,53 @@ fn the_first_blocks_of_a_launch_count_for_themselves() {
     // 384 bytes of each, of which the second half of y does not count.
     let (all, of_x) = p.touched(std::slice::from_ref(&(x..x + 1024)));
     assert_eq!((all, of_x, p.touched(&[y..y + 192, x..x + 32]).1), (768, 384, 224));
+}
+
+/// Only warp 1 of a block stores, and the last of three blocks to get there counts down from 4 in warp 0.
+#[test]
+fn warps_of_the_first_block_and_of_the_longest_are_counted_apart() {
+    let text = module_text(
+        ".param .u64 counter",
+        "  .reg .b32 %r<6>; .reg .b64 %rd<2>; .reg .pred %p<4>;
+  ld.param.b64 %rd1, [counter];
+  mov.u32 %r1, %tid.x;
+  setp.eq.u32 %p1, %r1, 32;
+  @%p1 st.global.u32 [%rd1+4], %r1;
+  setp.ne.u32 %p2, %r1, 0;
+  @%p2 bra END;
+  atom.global.add.u32 %r2, [%rd1], 1;
+  setp.ne.u32 %p3, %r2, 2;
+  @%p3 bra END;
+  mov.u32 %r3, 4;
+AGAIN:
+  sub.u32 %r3, %r3, 1;
+  setp.ne.u32 %p3, %r3, 0;
+  @%p3 bra AGAIN;
+END:
+  ret;",
+    );
+    let rig = Rig::new(&text);
+    let counter = rig.upload(&[0u32; 2]);
+    let launch = Launch::new([3, 1, 1], [64, 1, 1]);
+    let of = |first_blocks| {
+        let params = counter.to_le_bytes();
+        let start = Start { first_blocks, ..Start::new("k", &launch, &params) };
+        ByWarp::of(&rig.machine, &rig.instance, &start).unwrap()
+    };
+    let number = |text: &str| rig.instance.module().text().lines().position(|l| l.contains(text)).unwrap() as u32 + 1;
+    let executed = |block: &BlockByWarp, text: &str| -> Vec<u64> {
+        block.warps.iter().map(|w| w.get(&number(text)).copied().unwrap_or_default()).collect()
+    };
+    let all = of(None);
+    assert_eq!((all.first.block, all.longest.block), (0, 2));
+    // The guard of a store that no lane executes is looked at by the warp all the same.
+    assert_eq!(executed(&all.first, "st.global"), [1, 1]);
+    assert_eq!(executed(&all.first, "atom.global"), [1, 0]);
+    assert_eq!((executed(&all.first, "sub.u32"), executed(&all.longest, "sub.u32")), (vec![0, 0], vec![4, 0]));
+    // The counter is at 3 already: no block is the last one, and the first is as long as the others.
+    let again = of(Some(2));
+    assert_eq!((&again.longest, again.first.block), (&again.first, 0));
+    // A launch that is stopped has no counts.
+    let params = u64::MAX.to_le_bytes();
+    assert!(ByWarp::of(&rig.machine, &rig.instance, &Start::new("k", &launch, &params)).is_err());
 }

@@ -38,7 +38,7 @@ mod state;
 
 use allocation::Known;
 use origins::UNSET;
-use state::warp;
+pub(crate) use state::warp;
 
 use super::defect::{Decides, Defect};
 use super::raw::{RawFinding, RawSite};

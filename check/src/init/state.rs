@@ -209,7 +209,7 @@ fn positions(mut bits: u64) -> impl Iterator<Item = u64> {
 }
 
 /// The running warp.
-pub(super) fn warp(cx: &Cx) -> usize {
+pub(crate) fn warp(cx: &Cx) -> usize {
     cx.uniform[uniform::WARPID] as usize
 }
 

@@ -84,6 +84,8 @@ impl Pipe {
             "LDS" | "STS" | "LDSM" | "STSM" | "ATOMS" => Pipe::Shared,
             "LDG" | "STG" | "LD" | "ST" | "LDGSTS" | "LDL" | "STL" | "ATOM" | "ATOMG" | "RED" | "UBLKCP"
             | "UTMALDG" => Pipe::Global,
+            // Asks for a line ahead.
+            "CCTL" if i.opcode.contains("PF") => Pipe::Global,
             "HMMA" | "IMMA" | "BMMA" | "DMMA" | "QMMA" | "HGMMA" | "IGMMA" | "BGMMA" | "QGMMA" => Pipe::Tensor,
             "LOP3" | "PLOP3" | "SHF" | "SHL" | "SHR" | "PRMT" | "SEL" | "FSEL" | "ISETP" | "FSETP" | "FSET"
             | "IADD3" | "IADD" | "VIADD" | "LEA" | "IMNMX" | "VIMNMX" | "FMNMX" | "IABS" | "SGXT" | "BMSK" | "MOV"
@@ -161,6 +163,7 @@ mod tests {
         assert_eq!(of("IMAD.MOV.U32"), (Pipe::Imad, 64.0));
         assert_eq!(of("ULDC.64"), (Pipe::Uniform, 128.0));
         assert_eq!(of("LDG.E.128.CONSTANT"), (Pipe::Global, 32.0));
+        assert_eq!((of("CCTL.E.PF2"), of("CCTL.IVALL").0), ((Pipe::Global, 32.0), Pipe::Control));
         // One of m16n8k16 a clock: 2048 multiply-adds.
         assert_eq!(of("HMMA.16816.F32"), (Pipe::Tensor, 32.0));
         assert_eq!(of("IMMA.16832.S8.S8"), (Pipe::Tensor, 32.0));

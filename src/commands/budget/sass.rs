@@ -67,6 +67,8 @@ pub struct Code {
     pub loops: Vec<Loop>,
     /// Of each block the innermost of its loops, and how many it is in.
     nesting: Vec<(Option<usize>, usize)>,
+    /// Of each block, whether only the lanes of a divided warp get there.
+    divided: Vec<bool>,
 }
 
 /// A run of instructions that is entered at its first and left at its last.
@@ -115,7 +117,8 @@ pub fn read(text: &str, name: &str) -> Result<Code, String> {
     let blocks = blocks(&instructions, &labels)?;
     let loops = loops(&blocks);
     let nesting = nesting(blocks.len(), &loops);
-    Ok(Code { instructions, blocks, loops, nesting })
+    let divided = divided(&instructions, &blocks);
+    Ok(Code { instructions, blocks, loops, nesting, divided })
 }
 
 /// `/*0090*/ @P0 EXIT ;`
@@ -218,6 +221,40 @@ fn loops(blocks: &[Block]) -> Vec<Loop> {
     found
 }
 
+/// Blocks from the target of a `BRA.DIV` on, up to where they branch back, and those that only such lead to, or none: what their calls
+/// return to, and what fills up the code.
+fn divided(code: &[Instruction], blocks: &[Block]) -> Vec<bool> {
+    let mut all = vec![false; blocks.len()];
+    for block in blocks {
+        let last = block.range.end - 1;
+        if !code[last].opcode.starts_with("BRA.DIV") {
+            continue;
+        }
+        // What falls through is the other way.
+        let Some(target) = block.next.iter().copied().find(|b| blocks[*b].range.start != last + 1) else { continue };
+        for b in target..blocks.len() {
+            all[b] = true;
+            if code[blocks[b].range.end - 1].never_falls_through() {
+                break;
+            }
+        }
+    }
+    let mut before = vec![Vec::new(); blocks.len()];
+    for (b, block) in blocks.iter().enumerate() {
+        block.next.iter().for_each(|to| before[*to].push(b));
+    }
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for b in 1..blocks.len() {
+            if !all[b] && before[b].iter().all(|p| all[*p] || *p == b) {
+                (all[b], changed) = (true, true);
+            }
+        }
+    }
+    all
+}
+
 fn nesting(blocks: usize, loops: &[Loop]) -> Vec<(Option<usize>, usize)> {
     let mut all: Vec<(Option<usize>, usize)> = vec![(None, 0); blocks];
     for (i, l) in loops.iter().enumerate() {
@@ -237,6 +274,12 @@ impl Code {
     /// The innermost loop of a block.
     pub fn innermost(&self, block: usize) -> Option<usize> {
         self.nesting[block].0
+    }
+
+    /// Whether no warp that is together gets to a block: before a shuffle, a vote or a reduction, a warp that is not together goes to
+    /// where its lanes are gathered first (`BRA.DIV`). No kernel of ours, and none whose collectives are sound, does.
+    pub fn is_divided(&self, block: usize) -> bool {
+        self.divided[block]
     }
 
     /// How many loops a block is in.
@@ -325,5 +368,37 @@ k:
     fn a_label_that_is_not_there_is_an_error() {
         let text = ".text.k:\n /*0000*/ BRA `(.L_nowhere) ;\n";
         assert!(read(text, "k").unwrap_err().contains(".L_nowhere"));
+    }
+
+    /// A shuffle whose lanes may have to be gathered first, as ptxas writes it; behind the code what fills it up.
+    const GATHERED: &str = r#"
+.text.k:
+        /*0000*/                   BRA.DIV UR4, `(.L_x_1) ;
+        /*0010*/                   SHFL.BFLY PT, R2, R3, 0x10, 0x1f ;
+.L_x_0:
+        /*0020*/                   STG.E [R12.64], R2 ;
+        /*0030*/                   EXIT ;
+.L_x_1:
+        /*0040*/                   MOV R5, 0x10 ;
+        /*0050*/                   WARPSYNC.COLLECTIVE R6, `(.L_x_2) ;
+        /*0060*/                   SHFL.BFLY P6, R2, R3, R5, R7 ;
+.L_x_2:
+        /*0070*/                   ENDCOLLECTIVE ;
+        /*0080*/                   BRA `(.L_x_0) ;
+.L_x_3:
+        /*0090*/                   BRA `(.L_x_3);
+        /*00a0*/                   NOP;
+"#;
+
+    #[test]
+    fn no_warp_that_is_together_gets_to_where_lanes_are_gathered() {
+        let code = read(GATHERED, "k").unwrap();
+        let first = |b: usize| code.instructions[code.blocks[b].range.start].address;
+        let divided: Vec<u32> = (0..code.blocks.len()).filter(|b| code.is_divided(*b)).map(first).collect();
+        assert_eq!(divided, [0x40, 0x70, 0x90, 0xa0]);
+        let code = read(TEXT, "k").unwrap();
+        let together: Vec<bool> = (0..code.blocks.len()).map(|b| !code.is_divided(b)).collect();
+        // All but the endless branch, and what is behind it.
+        assert_eq!(together.iter().filter(|t| !**t).count(), 2, "{together:?}");
     }
 }

@@ -7,7 +7,7 @@
 //!    one operation. If some stand in loops, only those in the deepest ones count, and if loops of one depth share a line,
 //!    those with the most copies: ptxas unrolls a loop and appends the rest of it, which a run of a real shape hardly enters.
 //! 2. Each of the `n` then votes for `e / n`, the copies that do not count for 0, and so do instructions as in 3 of lines that
-//!    were never executed.
+//!    were never executed. Where lanes of a divided warp would be gathered before a shuffle, nothing runs.
 //! 3. A block runs as often as the median vote of its instructions that touch memory, multiply, shuffle or meet a barrier,
 //!    which the assembler neither drops nor splits. Without such it is the median vote of all its instructions, but at
 //!    least as often as the blocks that lead nowhere but to it, and as those that only it leads to.
@@ -76,11 +76,20 @@ fn median(mut votes: Vec<f64>) -> Option<f64> {
     votes.get(votes.len() / 2).copied()
 }
 
-/// Executions of every block.
-fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
+/// How the executions of a line are divided among its copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Division {
+    /// In equal parts: of many warps, some take one copy and some another.
+    Even,
+    /// In whole numbers, the first copies more: a warp that executes a line once takes one copy.
+    Whole,
+}
+
+/// Executions of every block, where lines of PTX were executed so many times by warps. A line without a number was never executed.
+pub fn executions(code: &Code, lines: &HashMap<u32, u64>, division: Division) -> Vec<f64> {
     // The copies of a line's operation: block of each.
     let mut copies: HashMap<(u32, &str), Vec<usize>> = HashMap::new();
-    for (b, block) in code.blocks.iter().enumerate() {
+    for (b, block) in code.blocks.iter().enumerate().filter(|(b, _)| !code.is_divided(*b)) {
         for i in &code.instructions[block.range.clone()] {
             // In `lines` are those that were executed.
             let never = i.ptx_line != 0 && anchors(Pipe::of(i));
@@ -89,8 +98,8 @@ fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
             }
         }
     }
-    // Of each, where it counts and for how much.
-    let mut shares: HashMap<(u32, &str), (Vec<usize>, f64)> = HashMap::new();
+    // Of each, how much every copy counts that does, by its block: of several in one the first.
+    let mut shares: HashMap<(u32, &str), HashMap<usize, f64>> = HashMap::new();
     for (key, of) in copies {
         let deepest = of.iter().map(|b| code.depth(*b)).max().unwrap_or(0);
         let mut counted: Vec<usize> = of.into_iter().filter(|b| code.depth(*b) == deepest).collect();
@@ -99,12 +108,19 @@ fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
         counted.iter().for_each(|b| *in_loop.entry(code.innermost(*b)).or_default() += 1);
         let most = in_loop.values().copied().max().unwrap_or(0);
         counted.retain(|b| in_loop[&code.innermost(*b)] == most);
-        let executed = lines.get(&key.0).map_or(0, |l| l.metrics.warp_instructions) as f64;
-        let share = executed / counted.len().max(1) as f64;
-        shares.insert(key, (counted, share));
+        let (executed, n) = (lines.get(&key.0).copied().unwrap_or_default(), counted.len().max(1) as u64);
+        let share = |copy: usize| match division {
+            Division::Even => executed as f64 / n as f64,
+            Division::Whole => (executed / n + u64::from((copy as u64) < executed % n)) as f64,
+        };
+        let mut of_blocks = HashMap::new();
+        for (copy, b) in counted.into_iter().enumerate() {
+            of_blocks.entry(b).or_insert_with(|| share(copy));
+        }
+        shares.insert(key, of_blocks);
     }
     let vote = |b: usize, line: u32, stem: &str| {
-        shares.get(&(line, stem)).map(|(counted, share)| if counted.contains(&b) { *share } else { 0.0 })
+        shares.get(&(line, stem)).map(|of_blocks| of_blocks.get(&b).copied().unwrap_or_default())
     };
     let (mut known, mut found) = (Vec::new(), Vec::new());
     for (b, block) in code.blocks.iter().enumerate() {
@@ -113,7 +129,7 @@ fn executions(code: &Code, lines: &HashMap<u32, &LineProfile>) -> Vec<f64> {
             let chosen = all.iter().filter(|i| only(Pipe::of(i)));
             chosen.filter_map(|i| vote(b, i.ptx_line, i.stem())).collect()
         };
-        let sure = median(votes(anchors));
+        let sure = if code.is_divided(b) { Some(0.0) } else { median(votes(anchors)) };
         known.push(sure.is_some());
         found.push(sure.or_else(|| median(votes(|_| true))).unwrap_or(0.0));
     }
@@ -138,7 +154,8 @@ type LineCounts<'a> = HashMap<u32, &'a LineProfile>;
 /// Weighs the code by a run that went over `code_bytes` bytes of weight codes.
 pub fn weigh(code: &Code, profile: &[LineProfile], code_bytes: u64) -> Slots {
     let lines: LineCounts<'_> = profile.iter().map(|l| (l.ptx_line, l)).collect();
-    let executions = executions(code, &lines);
+    let executed = profile.iter().map(|l| (l.ptx_line, l.metrics.warp_instructions)).collect();
+    let executions = executions(code, &executed, Division::Even);
     let slots =
         |blocks: &[usize]| -> f64 { blocks.iter().map(|b| executions[*b] * code.blocks[*b].range.len() as f64).sum() };
     let all: Vec<usize> = (0..code.blocks.len()).collect();

@@ -1,4 +1,4 @@
-use super::slots::{Hot, Slots, weigh};
+use super::slots::{Division, Hot, Slots, executions, weigh};
 use super::*;
 use crate::cli::Place;
 use warpsmith_check::{Class, LineProfile, Metrics};
@@ -67,6 +67,27 @@ fn an_unrolled_loop_runs_as_often_as_its_copies_say() {
     // Loads go at a quarter of the issue rate, so four of them take longer than the eight take to issue.
     let binding = work.binding();
     assert_eq!((binding.pipe, binding.issue, binding.slots), (pipes::Pipe::Global, false, 6400.0));
+}
+
+/// A line in both ways around a branch, as ptxas writes what stands behind it twice.
+const TWICE: &str = "
+.text.k:
+        /*0000*/               @P0 BRA `(.L_x_1) ;
+	//## File \".nv_debug_ptx_txt\", line 20
+        /*0010*/                   STG.E desc[UR6][R2.64], R1 ;
+        /*0020*/                   EXIT ;
+.L_x_1:
+	//## File \".nv_debug_ptx_txt\", line 20
+        /*0030*/                   STG.E desc[UR6][R2.64], R1 ;
+        /*0040*/                   EXIT ;
+";
+
+#[test]
+fn many_warps_share_copies_of_a_line_and_one_warp_takes_whole_ones() {
+    let code = sass::read(TWICE, "k").unwrap();
+    let of = |n: u64, division| executions(&code, &[(20, n)].into(), division)[1..].to_vec();
+    assert_eq!((of(1, Division::Even), of(1, Division::Whole)), (vec![0.5, 0.5], vec![1.0, 0.0]));
+    assert_eq!((of(5, Division::Even), of(5, Division::Whole)), (vec![2.5, 2.5], vec![3.0, 2.0]));
 }
 
 #[test]

@@ -121,11 +121,9 @@ impl Demand {
         (self.blocks / f64::from(gpu.multiprocessors)).ceil().max(1.0)
     }
 
-    /// Microseconds of the ways to memory. Where warps are followed, the first is in that: stores that are there, and an atomic that counts. What
-    /// the last block does then few warps do, and those that are followed do not.
+    /// Microseconds of the ways to memory, unless warps are followed: those of the last block are in that.
     fn ways(&self) -> f64 {
-        let followed = if self.timeline.is_some() { 1.0 } else { 0.0 };
-        LATENCY * (self.trips - followed).max(0.0)
+        if self.timeline.is_some() { 0.0 } else { LATENCY * self.trips }
     }
 
     /// How often the multiprocessors are filled with blocks.
@@ -289,10 +287,8 @@ mod tests {
         assert_eq!(time.bound(), Bound::Edges);
         close(small.time(&h200(), true).total(), 0.66 + 1.30);
         close(Demand { barriers: 4.0, trips: 0.0, ..small }.time(&h200(), false).total(), 1.31 + 4.4);
-        // Warps that are followed have one of the ways to memory behind them.
-        let followed = Demand { timeline: Some(2.0), ..small };
-        close(followed.time(&h200(), false).total(), 1.31 + 0.65 + 2.0);
-        close(Demand { trips: 0.0, ..followed }.time(&h200(), false).total(), 1.31 + 2.0);
+        // Warps that are followed have the ways to memory behind them.
+        close(Demand { timeline: Some(2.0), ..small }.time(&h200(), false).total(), 1.31 + 2.0);
     }
 
     #[test]

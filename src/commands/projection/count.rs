@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use warpsmith_check::{Checks, Inspect, Start};
+use warpsmith_check::{ByWarp, Inspect, Start};
 use warpsmith_device::launch::Start as Order;
 use warpsmith_device::{Access, ArgKind, Geometry};
 use warpsmith_driver_api::software::{LaunchProfile, own_frame};
@@ -49,8 +49,10 @@ pub struct Waits {
 
 /// An instruction at which warps wait.
 pub struct WaitPlace {
-    /// Of all clocks of warps.
-    pub share: f64,
+    /// Share of the time to the launch's end.
+    pub path: f64,
+    /// Share of all clocks of warps.
+    pub warps: f64,
     pub wait: Wait,
     /// As nvdisasm prints it.
     pub instruction: String,
@@ -61,7 +63,7 @@ pub struct WaitPlace {
 impl Waits {
     fn of(
         figures: &Figures,
-        profile: &LaunchProfile,
+        (profile, by_warp): (&LaunchProfile, &ByWarp),
         code: &Assembled,
         (blocks, demand): (u64, &Demand),
         start: Order,
@@ -71,6 +73,7 @@ impl Waits {
             &timeline::Launched {
                 code: &code.code,
                 lines: &profile.profile.lines,
+                by_warp,
                 blocks,
                 threads: profile.launch.block.iter().product(),
                 resident: demand.resident as u64,
@@ -83,7 +86,7 @@ impl Waits {
             let source = line.and_then(|l| own_frame(&l.source)).map(|f| (f.file.clone(), f.line));
             let words = [&i.guard, &i.opcode, &i.operands].map(String::as_str);
             let instruction = words.into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" ");
-            WaitPlace { share: at.share, wait: at.wait, instruction, source }
+            WaitPlace { path: at.path, warps: at.warps, wait: at.wait, instruction, source }
         };
         let places = timeline.instructions.iter().map(place).collect();
         Waits { timeline, places }
@@ -223,13 +226,13 @@ fn one(
     };
     let (profile, [dram, cached]) = match few {
         None => {
-            let all = run(machine, &instance, launch, None)?;
+            let all = run(machine, &instance, launch, None, written)?;
             let bytes = memory(&all);
             (all, bytes)
         }
         Some(few) => {
-            let first = run(machine, &instance, launch, Some(few))?;
-            let twice = run(machine, &instance, launch, Some(2 * few))?;
+            let first = run(machine, &instance, launch, Some(few), written)?;
+            let twice = run(machine, &instance, launch, Some(2 * few), written)?;
             // Columns read the same weights again, which caches have.
             let more = |of: u64| (of as f64 - 2.0 * few as f64).max(0.0) / few as f64;
             let (of_first, of_twice) = (memory(&first), memory(&twice));
@@ -242,9 +245,14 @@ fn one(
     let mut demand = demand(figures, &profile, code.as_ref(), (dram, cached))?;
     // Blocks that wait for one another at barriers of the grid would have to be simulated together.
     let followed = code.as_ref().filter(|_| gpu.sm == timeline::SM && !profile.launch.cooperative);
-    let waits = followed.map(|code| Waits::of(figures, &profile, code, (blocks, &demand), launch.geometry.start));
-    demand.timeline = waits.as_ref().map(|w| w.timeline.us);
     let ran = few.map(|few| 2 * few);
+    let waits = followed.map(|code| {
+        let by_warp = started(machine, launch, ran, |start| ByWarp::of(machine, &instance, start))?;
+        let by_warp = by_warp.map_err(|fault| fault.to_string())?;
+        Ok::<_, String>(Waits::of(figures, (&profile, &by_warp), code, (blocks, &demand), launch.geometry.start))
+    });
+    let waits = waits.transpose()?;
+    demand.timeline = waits.as_ref().map(|w| w.timeline.us);
     let threads = launch.geometry.block_for(launch.kernel).iter().product();
     Ok(LaunchKind { kernel: name, geometry: launch.geometry, threads, launches: 1, size, demand, ran, waits })
 }
@@ -254,13 +262,13 @@ fn logits(n: usize) -> Vec<u8> {
     (0..n as u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) as f32 / 2f32.powi(28)).to_le_bytes()).collect()
 }
 
-/// Runs a launch, or its first blocks.
-fn run(
+/// Lets `run` have a launch, or its first blocks, that finds memory as every launch does.
+fn started<R>(
     machine: &Machine,
-    instance: &Instance,
     listed: &ListedLaunch,
     first_blocks: Option<u64>,
-) -> Result<LaunchProfile, String> {
+    run: impl FnOnce(&Start<'_>) -> R,
+) -> Result<R, String> {
     // Words by which blocks count are zero whenever a launch begins; one that was left early has not seen to that.
     for (meta, value) in &listed.arguments {
         let ListedValue::Buffer { address, bytes, access } = *value else { continue };
@@ -279,13 +287,26 @@ fn run(
         cooperative: start == Order::Cooperative,
         ..Launch::new(grid, listed.geometry.block_for(listed.kernel))
     };
-    let (name, parameters, checks): (_, _, Checks) = (listed.kernel.name, listed.parameters(), PROFILE);
-    let ran = machine.inspect_start(instance, Start { checks, first_blocks, ..Start::new(name, &launch, &parameters) });
-    if let Some(fault) = ran.fault {
-        return Err(fault.to_string());
-    }
-    let module = instance.module();
-    let info = module.kernel(name).ok_or("its module does not have it")?;
-    let profile = ran.profile.ok_or("nothing was counted")?;
-    Ok(LaunchProfile::new(machine.config().sm, module, info, &launch, profile))
+    let parameters = listed.parameters();
+    Ok(run(&Start { first_blocks, ..Start::new(listed.kernel.name, &launch, &parameters) }))
+}
+
+/// Runs a launch, or its first blocks, that finds these addresses in caches, and counts.
+fn run(
+    machine: &Machine,
+    instance: &Instance,
+    listed: &ListedLaunch,
+    first_blocks: Option<u64>,
+    cached: &[Range<u64>],
+) -> Result<LaunchProfile, String> {
+    started(machine, listed, first_blocks, |start| {
+        let ran = machine.inspect_start(instance, Start { checks: PROFILE, cached, ..*start });
+        if let Some(fault) = ran.fault {
+            return Err(fault.to_string());
+        }
+        let module = instance.module();
+        let info = module.kernel(start.kernel).ok_or("its module does not have it")?;
+        let profile = ran.profile.ok_or("nothing was counted")?;
+        Ok(LaunchProfile::new(machine.config().sm, module, info, start.launch, profile))
+    })?
 }

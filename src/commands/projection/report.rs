@@ -8,7 +8,8 @@ use super::Projection;
 use super::count::{LaunchKind, WaitPlace, Waits};
 use super::subject::Goal;
 use crate::cli::ProjectionArgs;
-use crate::commands::estimate::{CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate, timeline};
+use crate::commands::estimate::timeline::{self, Timeline, Wait};
+use crate::commands::estimate::{CACHED, EDGE, LATENCY, PROGRAMMATIC, READS, Time, read_rate};
 use crate::commands::shown;
 use crate::table::{Align, Table, bytes};
 
@@ -109,10 +110,10 @@ fn assumptions(p: &Projection, args: &ProjectionArgs) -> Vec<String> {
     all
 }
 
-/// What warps wait for, as shares of their clocks.
+/// What the end of a launch waits for, as shares of its time.
 fn waits(c: &LaunchKind) -> String {
     let Some(waits) = &c.waits else { return "-".to_owned() };
-    let most = waits.timeline.waits.iter().take(3).filter(|(_, share)| *share >= 0.01);
+    let most = waits.timeline.path.iter().take(3).filter(|(_, share)| *share >= 0.01);
     most.map(|(wait, share)| format!("{} {:.0} %", wait.name(), 100.0 * share)).collect::<Vec<_>>().join(", ")
 }
 
@@ -120,16 +121,21 @@ fn waits(c: &LaunchKind) -> String {
 fn places(p: &Projection, most: usize) {
     for (c, _) in &p.launches {
         let Some(waits) = &c.waits else { continue };
-        let columns =
-            [("share", Align::Right), ("for", Align::Left), ("instruction", Align::Left), ("source", Align::Left)];
+        let columns = [
+            ("of the time", Align::Right),
+            ("of warps", Align::Right),
+            ("for", Align::Left),
+            ("instruction", Align::Left),
+            ("source", Align::Left),
+        ];
         let mut table = Table::new(columns);
         for place in waits.places.iter().take(most) {
             let source = place
                 .source
                 .as_ref()
                 .map_or_else(|| "-".to_owned(), |(file, line)| format!("{}:{line}", shown(Path::new(file))));
-            let share = format!("{:.1} %", 100.0 * place.share);
-            table.row(vec![share, place.wait.name().to_owned(), place.instruction.clone(), source]);
+            let [path, warps] = [place.path, place.warps].map(|share| format!("{:.1} %", 100.0 * share));
+            table.row(vec![path, warps, place.wait.name().to_owned(), place.instruction.clone(), source]);
         }
         println!(
             "{} {}, {} blocks of {} threads: where warps wait\n\n{table}",
@@ -165,7 +171,7 @@ fn table(p: &Projection, rows: &[(LaunchKind, Time)]) -> Table {
     let mut table = Table::new(
         columns
             .chain(right.map(|name| (name, Align::Right)))
-            .chain([("binds", Align::Left), ("warps wait", Align::Left)]),
+            .chain([("binds", Align::Left), ("waits for", Align::Left)]),
     );
     for (c, time) in rows {
         let d = &c.demand;
@@ -195,17 +201,21 @@ fn table(p: &Projection, rows: &[(LaunchKind, Time)]) -> Table {
 }
 
 fn json_of_waits(waits: &Waits) -> Value {
-    let shares = waits.timeline.waits.iter().map(|(wait, share)| (wait.name().to_owned(), json!(share)));
+    let shares = |of: &[(Wait, f64)]| {
+        of.iter().map(|(wait, share)| (wait.name().to_owned(), json!(share))).collect::<Map<_, _>>()
+    };
     let place = |place: &WaitPlace| {
         json!({
-            "share": place.share,
+            "path": place.path,
+            "warps": place.warps,
             "for": place.wait.name(),
             "instruction": place.instruction,
             "file": place.source.as_ref().map(|s| &s.0),
             "line": place.source.as_ref().map(|s| s.1),
         })
     };
-    json!({ "shares": shares.collect::<Map<_, _>>(), "places": waits.places.iter().take(PLACES).map(place).collect::<Vec<_>>() })
+    let Timeline { path, warps, .. } = &waits.timeline;
+    json!({ "path": shares(path), "warps": shares(warps), "places": waits.places.iter().take(PLACES).map(place).collect::<Vec<_>>() })
 }
 
 fn json(p: &Projection, args: &ProjectionArgs) -> Value {

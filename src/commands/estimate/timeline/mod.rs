@@ -10,20 +10,24 @@
 //! | [`operation`] | what an instruction does: its pipe, its results, the bytes that it loads |
 //! | [`operands`] | the registers that it reads and writes |
 //! | [`multiprocessor`] | four schedulers, pipes, a share of memory's rate, latencies, an instruction cache |
+//! | [`path`] | which of all that the end waited for |
 //!
-//! The fullest multiprocessor is simulated, with the blocks that it gets, as many at a time as are resident. That others share memory with
-//! it is in its share of the rate alone. Addresses are not known, only how many bytes and sectors each load had on average: what is mostly
+//! The fullest multiprocessor is simulated, with the blocks that it gets, as many at a time as are resident. Each warp does what the warp of
+//! its place did in the first block of the launch; of the block that begins last, in the block whose warps did most, such as the one that
+//! adds up what all parts have. That others share memory with it is in its share of the rate alone. Addresses are not known, only how many bytes and sectors each load had on average: what is mostly
 //! touched for the first time comes from memory; all else comes from L2 for the warp that asks for it first, and from the first cache for
-//! the others, of which an instruction is taken to read the same when they execute it for the same time. What only some warps of a grid do, such as
-//! adding up what all parts have, is not in it.
+//! the others, of which an instruction is taken to read the same when they execute it for the same time.
 
 mod multiprocessor;
 mod operands;
 mod operation;
+mod path;
 mod walk;
 
+use std::collections::HashMap;
+
 use warpsmith_arch::{Gpu, WARP};
-use warpsmith_check::LineProfile;
+use warpsmith_check::{BlockByWarp, ByWarp, LineProfile};
 
 pub use self::multiprocessor::Wait;
 use self::multiprocessor::{Clocks, MultiprocessorRun, MultiprocessorWork};
@@ -31,7 +35,7 @@ use self::walk::Walk;
 use super::figures::Figures;
 use super::read_rate;
 use crate::commands::budget::sass::Code;
-use crate::commands::budget::slots;
+use crate::commands::budget::slots::{self, Division};
 
 /// Blocks of one multiprocessor are simulated up to so many fillings of it; those behind take as long as the last.
 const FILLINGS: u64 = 4;
@@ -40,6 +44,8 @@ const FILLINGS: u64 = 4;
 pub struct Launched<'a> {
     pub code: &'a Code,
     pub lines: &'a [LineProfile],
+    /// What single warps did.
+    pub by_warp: &'a ByWarp,
     /// Blocks of the grid, threads of each, and blocks that a multiprocessor holds.
     pub blocks: u64,
     pub threads: u32,
@@ -53,9 +59,11 @@ pub struct Launched<'a> {
 pub struct Timeline {
     /// Microseconds from when the launch before has ended.
     pub us: f64,
-    /// Shares of the clocks of warps, by what they waited for, the largest first; the rest they issued.
-    pub waits: Vec<(Wait, f64)>,
-    /// Instructions at which they waited, the longest first.
+    /// Shares of that, by what the end waited for, the largest first; in the rest it issued.
+    pub path: Vec<(Wait, f64)>,
+    /// Shares of the clocks of all warps, by what they waited for.
+    pub warps: Vec<(Wait, f64)>,
+    /// Instructions at which warps waited, those first for which the end waited longest.
     pub instructions: Vec<InstructionWaits>,
 }
 
@@ -64,9 +72,11 @@ pub struct Timeline {
 pub struct InstructionWaits {
     /// Its place in the code.
     pub index: usize,
-    /// Of all clocks of warps.
-    pub share: f64,
-    /// What took most of it.
+    /// Share of the time to the end.
+    pub path: f64,
+    /// Share of all clocks of warps.
+    pub warps: f64,
+    /// What took most of it, to the end if that waited there.
     pub wait: Wait,
 }
 
@@ -94,7 +104,7 @@ fn clocks(gpu: &Gpu, busy: u64, programmatic: bool) -> Clocks {
         l1: 41.0,
         memory_rate: share(read_rate(gpu)),
         l2_rate: share(L2_READS),
-        code: 150,
+        code: 120,
         next_code: 12,
         code_ahead: 4,
         block: 400,
@@ -106,18 +116,15 @@ impl Timeline {
     /// Of a launch on a GPU of [`SM`].
     pub fn of(figures: &Figures, launch: &Launched<'_>) -> Timeline {
         let gpu = figures.gpu;
-        let warps = u64::from(launch.threads.div_ceil(WARP));
         let executions = slots::weigh(launch.code, launch.lines, 0).executions;
-        let each: Vec<f64> = executions.iter().map(|e| e / (launch.blocks * warps) as f64).collect();
-        let walk = Walk::new(launch.code, each);
         let operations = operation::operations(figures, launch.code, launch.lines, &executions);
-        let traces: Vec<Vec<u32>> = (0..warps).map(|w| walk.of_warp(w)).collect();
+        let [first, longest] = [&launch.by_warp.first, &launch.by_warp.longest].map(|block| traces(launch, block));
         let multiprocessors = u64::from(gpu.multiprocessors);
         let clocks = clocks(gpu, launch.blocks.clamp(1, multiprocessors), launch.programmatic);
         let fullest = launch.blocks.div_ceil(multiprocessors).max(1);
         let resident = launch.resident.max(1);
         let run = |blocks: u64| {
-            let work = MultiprocessorWork { operations: &operations, warps: &traces, blocks, resident };
+            let work = MultiprocessorWork { operations: &operations, warps: &first, last: &longest, blocks, resident };
             multiprocessor::run(&work, &clocks)
         };
         let followed = fullest.min(FILLINGS * resident);
@@ -128,33 +135,56 @@ impl Timeline {
             all += filling * (fullest - followed) as f64 / resident as f64;
         }
         let us = (all - clocks.before as f64).max(0.0) / f64::from(gpu.clock_mhz);
-        Timeline { us, waits: waits(&ran), instructions: by_instruction(&ran) }
+        let path = waits(
+            |wait| ran.path.clocks.iter().filter(|(of, _)| of.1 == Some(wait)).map(|(_, n)| n).sum(),
+            ran.path.total(),
+        );
+        let warps = waits(|wait| ran.waits.iter().map(|w| w[wait as usize]).sum(), of_warps(&ran));
+        Timeline { us, path, warps, instructions: by_instruction(&ran) }
     }
 }
 
-/// Clocks of warps: those of waiting and of issuing.
-fn all_clocks(ran: &MultiprocessorRun) -> f64 {
-    let waited: u64 = ran.waits.iter().flatten().sum();
-    (waited + ran.issues.iter().sum::<u64>()).max(1) as f64
+/// What each warp of a block executes, one instruction after the other.
+fn traces(launch: &Launched<'_>, block: &BlockByWarp) -> Vec<Vec<u32>> {
+    let walk = Walk::new(launch.code);
+    // What others executed, and the warp did not, is known of it.
+    let none: HashMap<u32, u64> = launch.lines.iter().map(|l| (l.ptx_line, 0)).collect();
+    let of = |warp: u32| {
+        let mut counts = none.clone();
+        counts.extend(block.warps.get(warp as usize).into_iter().flatten().map(|(line, n)| (*line, *n)));
+        walk.of_warp(&slots::executions(launch.code, &counts, Division::Whole))
+    };
+    (0..launch.threads.div_ceil(WARP)).map(of).collect()
 }
 
-fn waits(ran: &MultiprocessorRun) -> Vec<(Wait, f64)> {
-    let clocks = all_clocks(ran);
-    let of = |wait: Wait| ran.waits.iter().map(|w| w[wait as usize]).sum::<u64>() as f64 / clocks;
-    let all = Wait::ALL.into_iter().map(|w| (w, of(w)));
-    let mut all: Vec<(Wait, f64)> = all.filter(|(_, share)| *share > 0.0).collect();
-    all.sort_by(|a, b| b.1.total_cmp(&a.1));
-    all
+/// Clocks of all warps: those of waiting and of issuing.
+fn of_warps(ran: &MultiprocessorRun) -> u64 {
+    ran.waits.iter().flatten().sum::<u64>() + ran.issues.iter().sum::<u64>()
+}
+
+/// What was waited for, as shares of so many clocks, the largest first.
+fn waits(clocks: impl Fn(Wait) -> u64, all: u64) -> Vec<(Wait, f64)> {
+    let shares = Wait::ALL.into_iter().map(|w| (w, clocks(w) as f64 / all.max(1) as f64));
+    let mut waits: Vec<(Wait, f64)> = shares.filter(|(_, share)| *share > 0.0).collect();
+    waits.sort_by(|a, b| b.1.total_cmp(&a.1));
+    waits
 }
 
 fn by_instruction(ran: &MultiprocessorRun) -> Vec<InstructionWaits> {
-    let clocks = all_clocks(ran);
+    let [of_path, of_warps] = [ran.path.total(), of_warps(ran)].map(|all| all.max(1) as f64);
     let of = |(index, waits): (usize, &[u64; Wait::ALL.len()])| {
-        let wait = Wait::ALL.into_iter().max_by_key(|w| waits[*w as usize]).unwrap_or(Wait::Turn);
-        InstructionWaits { index, share: waits.iter().sum::<u64>() as f64 / clocks, wait }
+        let to_the_end = |w: Wait| ran.path.clocks.get(&(index as u32, Some(w))).copied().unwrap_or_default();
+        let most = Wait::ALL.into_iter().max_by_key(|w| (to_the_end(*w), waits[*w as usize]));
+        InstructionWaits {
+            index,
+            path: Wait::ALL.into_iter().map(to_the_end).sum::<u64>() as f64 / of_path,
+            warps: waits.iter().sum::<u64>() as f64 / of_warps,
+            wait: most.unwrap_or(Wait::Turn),
+        }
     };
-    let mut all: Vec<InstructionWaits> = ran.waits.iter().enumerate().map(of).filter(|i| i.share > 0.0).collect();
-    all.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.index.cmp(&b.index)));
+    let mut all: Vec<InstructionWaits> =
+        ran.waits.iter().enumerate().map(of).filter(|i| i.path.max(i.warps) > 0.0).collect();
+    all.sort_by(|a, b| b.path.total_cmp(&a.path).then(b.warps.total_cmp(&a.warps)).then(a.index.cmp(&b.index)));
     all
 }
 
@@ -199,8 +229,11 @@ mod tests {
         };
         let of_turns = |n: u32| line(n, all * turns, |_| ());
         let lines = [line(1, all, |_| ()), line(2, all * turns, loads), of_turns(3), of_turns(4), line(5, all, |_| ())];
-        let launched =
-            Launched { code: &code, lines: &lines, blocks, threads: 32 * warps, resident, programmatic: false };
+        let of_warp = lines.iter().map(|l| (l.ptx_line, l.metrics.warp_instructions / all)).collect();
+        let block = BlockByWarp { block: 0, warps: vec![of_warp; warps as usize] };
+        let by_warp = ByWarp { first: block.clone(), longest: block };
+        let (code, lines, threads) = (&code, &lines[..], 32 * warps);
+        let launched = Launched { code, lines, by_warp: &by_warp, blocks, threads, resident, programmatic: false };
         Timeline::of(&Gpu::find("h200").unwrap().into(), &launched)
     }
 
@@ -209,7 +242,7 @@ mod tests {
         // One after the other: 10 ways to memory.
         let alone = of(132, 1, 1, 10, true);
         assert!((4.5..5.2).contains(&alone.us), "{}", alone.us);
-        let (wait, share) = alone.waits[0];
+        let (wait, share) = alone.path[0];
         assert!(wait == Wait::Memory && share > 0.9, "{wait:?} {share}");
         assert_eq!((alone.instructions[0].index, alone.instructions[0].wait), (2, Wait::Memory));
         // 64 warps: 132 * 64 * 40 * 512 bytes at 4.48 TB/s are 38.6 us.
@@ -217,7 +250,7 @@ mod tests {
         assert!((38.6..42.0).contains(&many.us), "{}", many.us);
         // Caches are nearer.
         let cached = of(132, 1, 1, 10, false);
-        assert!(cached.us < 0.4 * alone.us && cached.waits[0].0 == Wait::Cache, "{}", cached.us);
+        assert!(cached.us < 0.4 * alone.us && cached.path[0].0 == Wait::Cache, "{}", cached.us);
     }
 
     #[test]
@@ -234,8 +267,11 @@ mod tests {
     #[test]
     fn shares_are_of_all_clocks() {
         let all = of(132, 8, 1, 10, true);
-        let waited: f64 = all.waits.iter().map(|w| w.1).sum();
-        let by_instruction: f64 = all.instructions.iter().map(|i| i.share).sum();
-        assert!(waited < 1.0 && (waited - by_instruction).abs() < 1e-9, "{waited} {by_instruction}");
+        let sum = |of: &mut dyn Iterator<Item = f64>| of.sum::<f64>();
+        let of_path = (sum(&mut all.path.iter().map(|w| w.1)), sum(&mut all.instructions.iter().map(|i| i.path)));
+        let of_warps = (sum(&mut all.warps.iter().map(|w| w.1)), sum(&mut all.instructions.iter().map(|i| i.warps)));
+        for (waited, by_instruction) in [of_path, of_warps] {
+            assert!(waited < 1.0 && (waited - by_instruction).abs() < 1e-9, "{waited} {by_instruction}");
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! A multiprocessor, clock by clock: four schedulers, each of which issues an instruction of one of its warps a clock, pipes behind them,
 //! and memory that delivers what its share is.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 
 use warpsmith_arch::PARTITIONS;
 
 use super::operands::REGISTERS;
 use super::operation::{Effect, Load, Operation, is_shared};
+use super::path::{Event, Path, Step};
 use crate::commands::budget::pipes::Pipe;
 
 /// What an instruction waits for.
@@ -92,8 +93,10 @@ pub struct Clocks {
 /// A launch, as one multiprocessor sees it.
 pub struct MultiprocessorWork<'a> {
     pub operations: &'a [Operation],
-    /// Of each warp of a block.
+    /// Of each warp of a block, the instructions that it executes.
     pub warps: &'a [Vec<u32>],
+    /// The same of the block that begins last.
+    pub last: &'a [Vec<u32>],
     pub blocks: u64,
     pub resident: u64,
 }
@@ -105,14 +108,20 @@ pub struct MultiprocessorRun {
     /// Clocks of warps, by instruction: issues, and what was waited for.
     pub waits: Vec<[u64; Wait::ALL.len()]>,
     pub issues: Vec<u64>,
+    /// What the end waited for.
+    pub path: Path,
 }
 
 struct Warp {
     /// Of the resident blocks.
     block: usize,
-    /// Of the block's warps, and how far it is.
-    trace: usize,
+    /// Which order of instructions it has, and how far it is.
+    order: usize,
     at: usize,
+    /// Its number among all that began.
+    number: usize,
+    /// What the next instruction comes behind, where that is not the warp's own one before.
+    behind: Option<Step>,
     /// When its next instruction may issue.
     ready: u64,
     /// Since when it waits.
@@ -132,21 +141,23 @@ struct Warp {
 }
 
 impl Warp {
-    fn new(work: &MultiprocessorWork<'_>, block: usize, trace: usize, at: u64) -> Warp {
+    fn new(operations: usize, block: usize, order: usize, at: u64) -> Warp {
         Warp {
             block,
-            trace,
+            order,
             at: 0,
+            number: 0,
+            behind: None,
             ready: at,
             since: at,
             wait: Wait::Turn,
             late: Wait::Turn,
             registers: Box::new([(0, Wait::Arithmetic); REGISTERS]),
-            times: vec![0; work.operations.len()],
+            times: vec![0; operations],
             copies: Vec::new(),
             open: 0,
             stored: 0,
-            state: if work.warps[trace].is_empty() { State::Ended } else { State::Runs },
+            state: State::Ended,
         }
     }
 }
@@ -162,16 +173,40 @@ enum State {
 struct ResidentBlock {
     live: usize,
     arrived: usize,
-    /// Bytes that were asked for ahead, and when they are there.
-    asked: f64,
-    asked_until: u64,
+    /// Bytes that were asked for ahead, and when they are there, in their order.
+    asked: VecDeque<(f64, u64)>,
+}
+
+impl ResidentBlock {
+    /// When bytes are there that were asked for ahead, if as many were: those that were asked for first.
+    fn take(&mut self, mut bytes: f64) -> Option<u64> {
+        let all: f64 = self.asked.iter().map(|asked| asked.0).sum();
+        if all < bytes {
+            return None;
+        }
+        let mut there = 0;
+        while let Some((left, at)) = self.asked.front_mut().filter(|_| bytes > 0.0) {
+            there = there.max(*at);
+            if *left > bytes {
+                *left -= bytes;
+                break;
+            }
+            bytes -= *left;
+            self.asked.pop_front();
+        }
+        Some(there)
+    }
 }
 
 struct Multiprocessor<'a> {
     work: &'a MultiprocessorWork<'a>,
     clocks: &'a Clocks,
+    /// Of the warps of a block, and behind them of those of the last one.
+    orders: Vec<&'a [u32]>,
     now: u64,
     warps: Vec<Warp>,
+    /// What each warp that began has issued.
+    events: Vec<Vec<Event>>,
     blocks: Vec<ResidentBlock>,
     started: u64,
     ended: u64,
@@ -183,7 +218,7 @@ struct Multiprocessor<'a> {
     cache: HashMap<(usize, u32), f64>,
     /// When each line of code is there.
     code: Vec<u64>,
-    /// How often the warps of a block execute each instruction.
+    /// How often each order has each instruction.
     totals: Vec<Vec<u32>>,
     ran: MultiprocessorRun,
 }
@@ -191,11 +226,20 @@ struct Multiprocessor<'a> {
 /// Runs it.
 pub fn run(work: &MultiprocessorWork<'_>, clocks: &Clocks) -> MultiprocessorRun {
     let lines = work.operations.iter().map(|o| o.line as usize + 1).max().unwrap_or(0);
+    let orders: Vec<&[u32]> = work.warps.iter().chain(work.last).map(Vec::as_slice).collect();
+    let total = |order: &&[u32]| {
+        let mut all = vec![0; work.operations.len()];
+        order.iter().for_each(|i| all[*i as usize] += 1);
+        all
+    };
     let mut m = Multiprocessor {
         work,
         clocks,
+        totals: orders.iter().map(total).collect(),
+        orders,
         now: 0,
         warps: Vec::new(),
+        events: Vec::new(),
         blocks: Vec::new(),
         started: 0,
         ended: 0,
@@ -204,44 +248,41 @@ pub fn run(work: &MultiprocessorWork<'_>, clocks: &Clocks) -> MultiprocessorRun 
         l2_at: 0.0,
         cache: HashMap::new(),
         code: vec![u64::MAX; lines + clocks.code_ahead as usize],
-        totals: work
-            .warps
-            .iter()
-            .map(|order| {
-                let mut all = vec![0; work.operations.len()];
-                order.iter().for_each(|i| all[*i as usize] += 1);
-                all
-            })
-            .collect(),
         ran: MultiprocessorRun {
             clocks: 0,
             waits: vec![[0; Wait::ALL.len()]; work.operations.len()],
             issues: vec![0; work.operations.len()],
+            path: Path::default(),
         },
     };
     for place in 0..work.blocks.min(work.resident) as usize {
         m.blocks.push(ResidentBlock::default());
-        m.warps.extend((0..work.warps.len()).map(|trace| Warp::new(work, place, trace, 0)));
-        m.start(place, 0);
+        m.warps.extend((0..work.warps.len()).map(|w| Warp::new(work.operations.len(), place, w, 0)));
+        m.start(place, 0, None);
     }
     m.run();
+    m.ran.path = Path::to_the_end(&m.events);
     m.ran
 }
 
 impl Multiprocessor<'_> {
-    /// Starts a block in the place of another.
-    fn start(&mut self, place: usize, at: u64) {
+    /// Starts a block, behind what another ended with.
+    fn start(&mut self, place: usize, at: u64, behind: Option<Step>) {
         let each = self.work.warps.len();
+        self.started += 1;
+        let orders = if self.started == self.work.blocks { each } else { 0 };
         self.blocks[place] = ResidentBlock::default();
-        for trace in 0..each {
-            let w = place * each + trace;
-            self.warps[w] = Warp::new(self.work, place, trace, at);
-            if self.warps[w].state == State::Runs {
+        for of_block in 0..each {
+            let (w, order) = (place * each + of_block, orders + of_block);
+            self.warps[w] =
+                Warp { number: self.events.len(), behind, ..Warp::new(self.work.operations.len(), place, order, at) };
+            self.events.push(Vec::new());
+            if !self.orders[order].is_empty() {
+                self.warps[w].state = State::Runs;
                 self.blocks[place].live += 1;
                 self.prepare(w, at);
             }
         }
-        self.started += 1;
     }
 
     fn run(&mut self) {
@@ -290,7 +331,7 @@ impl Multiprocessor<'_> {
     /// Index of a warp's next instruction.
     fn next(&self, w: usize) -> usize {
         let warp = &self.warps[w];
-        self.work.warps[warp.trace][warp.at] as usize
+        self.orders[warp.order][warp.at] as usize
     }
 
     /// When a warp's next instruction may issue at the earliest, and what it waits for until then.
@@ -334,10 +375,13 @@ impl Multiprocessor<'_> {
     fn issue(&mut self, w: usize, scheduler: usize) {
         let now = self.now;
         let index = self.next(w);
-        let last = self.warps[w].at + 1 == self.work.warps[self.warps[w].trace].len();
+        let last = self.warps[w].at + 1 == self.orders[self.warps[w].order].len();
         let operation = &self.work.operations[index];
         {
-            let warp = &self.warps[w];
+            let warp = &mut self.warps[w];
+            let Warp { since, ready, wait, late, .. } = *warp;
+            let behind = warp.behind.take();
+            self.events[warp.number].push(Event { index: index as u32, since, ready, at: now, wait, late, behind });
             let waits = &mut self.ran.waits[index];
             self.ran.issues[index] += 1;
             waits[warp.wait as usize] += warp.ready.saturating_sub(warp.since);
@@ -348,7 +392,7 @@ impl Multiprocessor<'_> {
         let block = self.warps[w].block;
         let result = match operation.effect {
             Effect::Result(clocks, what) => (now + clocks, what),
-            Effect::Load(load) if self.is_off(w, index, load) => (now, Wait::Arithmetic),
+            Effect::Load(load) if self.is_off(w, index, load.share) => (now, Wait::Arithmetic),
             Effect::Load(load) => {
                 let (at, what) = self.load(w, index, load);
                 let warp = &mut self.warps[w];
@@ -358,12 +402,12 @@ impl Multiprocessor<'_> {
                 }
                 (at, what)
             }
-            Effect::Ask(bytes) => {
-                self.memory_at = self.memory_at.max(now as f64) + bytes / self.clocks.memory_rate;
+            Effect::Ask(ask) if self.is_off(w, index, ask.share) => (now, Wait::Arithmetic),
+            Effect::Ask(ask) => {
+                self.warps[w].times[index] += 1;
+                self.memory_at = self.memory_at.max(now as f64) + ask.bytes / self.clocks.memory_rate;
                 let at = (self.memory_at + self.clocks.memory - self.clocks.l2).max(now as f64) as u64;
-                let block = &mut self.blocks[block];
-                block.asked += bytes;
-                block.asked_until = block.asked_until.max(at);
+                self.blocks[block].asked.push_back((ask.bytes, at));
                 (now + 1, Wait::Cache)
             }
             Effect::Commit => {
@@ -397,16 +441,17 @@ impl Multiprocessor<'_> {
             self.prepare(w, now + 1);
         }
         if last || at_barrier {
-            self.pass(block);
+            let warp = self.warps[w].number;
+            self.pass(block, Step { warp, event: self.events[warp].len() - 1 });
         }
     }
 
-    /// Lets the warps of a block go on if none is missed at a barrier, and a block end without warps.
-    fn pass(&mut self, place: usize) {
+    /// Lets the warps of a block go on if none is missed at a barrier, and a block end without warps, by what a warp of it did last.
+    fn pass(&mut self, place: usize, by: Step) {
         if self.blocks[place].live == 0 {
             self.ended += 1;
             if self.started < self.work.blocks {
-                self.start(place, self.now + self.clocks.block);
+                self.start(place, self.now + self.clocks.block, Some(by));
             }
             return;
         }
@@ -421,15 +466,16 @@ impl Multiprocessor<'_> {
                 let (arrived, from) = (self.warps[w].since, self.now + BARRIER);
                 let index = self.next(w);
                 self.ran.waits[index][Wait::Barrier as usize] += from - arrived;
+                self.warps[w].behind = Some(by);
                 self.prepare(w, from);
             }
         }
     }
 
     /// Whether the guard of a load holds no more: the warp has loaded as often as it does.
-    fn is_off(&self, w: usize, index: usize, load: Load) -> bool {
+    fn is_off(&self, w: usize, index: usize, share: f64) -> bool {
         let warp = &self.warps[w];
-        f64::from(warp.times[index]) + 0.5 > load.share * f64::from(self.totals[warp.trace][index])
+        f64::from(warp.times[index]) + 0.5 > share * f64::from(self.totals[warp.order][index])
     }
 
     /// When what is loaded is there.
@@ -441,9 +487,8 @@ impl Multiprocessor<'_> {
         };
         if load.of_memory {
             let block = &mut self.blocks[self.warps[w].block];
-            let at = if block.asked >= load.bytes {
-                block.asked -= load.bytes;
-                of_l2(&mut self.l2_at).max(block.asked_until as f64 + c.l2)
+            let at = if let Some(there) = block.take(load.bytes) {
+                of_l2(&mut self.l2_at).max(there as f64 + c.l2)
             } else {
                 self.memory_at = self.memory_at.max(now) + load.bytes / c.memory_rate;
                 self.memory_at + c.memory

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use warpsmith_arch::{SECTOR, WARP};
+use warpsmith_arch::SECTOR;
 use warpsmith_check::LineProfile;
 
 use super::multiprocessor::Wait;
@@ -41,8 +41,8 @@ pub enum Effect {
     Result(u64, Wait),
     /// A load.
     Load(Load),
-    /// Asks for bytes of memory ahead.
-    Ask(f64),
+    /// Asks for memory ahead.
+    Ask(Ask),
     /// Ends a group of copies.
     Commit,
     /// Waits until so many groups of copies are left.
@@ -66,6 +66,14 @@ pub struct Load {
     /// They go to shared memory, and a group of copies waits for them.
     pub copies: bool,
     /// Of its executions by a warp those in which it loads, the first ones: behind them its guard does not hold.
+    pub share: f64,
+}
+
+/// What a warp asks for ahead.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ask {
+    pub bytes: f64,
+    /// As of a [`Load`].
     pub share: f64,
 }
 
@@ -103,9 +111,11 @@ pub fn operations(figures: &Figures, code: &Code, lines: &[LineProfile], executi
         let Registers { reads, writes } = Registers::of(i);
         let (pipe, line) = (Pipe::of(i), lines.get(&i.ptx_line).copied());
         let (mut effect, passes) = effect(i, pipe, line);
-        if let (Effect::Load(load), Some(line), false) = (&mut effect, line, i.guard.is_empty()) {
+        if let (Effect::Load(Load { share, .. }) | Effect::Ask(Ask { share, .. }), Some(line), false) =
+            (&mut effect, line, i.guard.is_empty())
+        {
             let all = executed.get(&(i.ptx_line, i.stem())).copied().unwrap_or_default();
-            load.share = line.metrics.warp_instructions as f64 / all.max(1.0);
+            *share = line.metrics.warp_instructions as f64 / all.max(1.0);
         }
         let busy = if is_shared(pipe) {
             passes
@@ -144,7 +154,10 @@ fn effect(i: &Instruction, pipe: Pipe, line: Option<&LineProfile>) -> (Effect, f
             let load = Load { bytes, of_memory, copies: stem == "LDGSTS", share: 1.0 };
             (Effect::Load(load), passes())
         }
-        "CCTL" if i.opcode.contains("PF") => (Effect::Ask(f64::from(ASKED_LINE * WARP)), 1.0),
+        "CCTL" if i.opcode.contains("PF") => {
+            let lanes = m.lane_instructions as f64 / m.warp_instructions.max(1) as f64;
+            (Effect::Ask(Ask { bytes: f64::from(ASKED_LINE) * lanes, share: 1.0 }), 1.0)
+        }
         "LDGDEPBAR" => (Effect::Commit, 1.0),
         "DEPBAR" => {
             let left = i.operands.rsplit("0x").next().and_then(|n| usize::from_str_radix(n.trim(), 16).ok());

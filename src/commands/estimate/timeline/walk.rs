@@ -1,5 +1,5 @@
 //! The instructions that a warp executes one after the other: blocks of machine code in the order of addresses, loops as often as their
-//! heads ran, and what few warps execute by as many of them.
+//! heads ran.
 
 use crate::commands::budget::sass::Code;
 
@@ -17,15 +17,13 @@ enum Item {
 /// The order in which warps execute the blocks of a kernel.
 pub struct Walk<'a> {
     code: &'a Code,
-    /// How often a warp executes each block, on average.
-    executions: Vec<f64>,
     /// Of the kernel, and behind that of each loop.
     items: Vec<Vec<Item>>,
 }
 
 impl<'a> Walk<'a> {
-    /// Of code whose blocks a warp executes so many times.
-    pub fn new(code: &'a Code, executions: Vec<f64>) -> Walk<'a> {
+    /// Through this code.
+    pub fn new(code: &'a Code) -> Walk<'a> {
         let mut items: Vec<Vec<Item>> = (0..=code.loops.len()).map(|_| Vec::new()).collect();
         let mut entered = vec![false; code.loops.len()];
         for b in 0..code.blocks.len() {
@@ -42,19 +40,13 @@ impl<'a> Walk<'a> {
             }
             items[place].push(Item::Block(b));
         }
-        Walk { code, executions, items }
+        Walk { code, items }
     }
 
-    /// Indices of the instructions of warp `warp`, counted over all blocks of threads.
-    pub fn of_warp(&self, warp: u64) -> Vec<u32> {
-        let counts: Vec<u64> = self
-            .executions
-            .iter()
-            .map(|e| {
-                let until = |n: u64| (n as f64 * e + 1e-6).floor();
-                (until(warp + 1) - until(warp)) as u64
-            })
-            .collect();
+    /// Indices of the instructions of a warp that executes each block so many times. Of what is divided among copies of a line, the
+    /// nearest whole number counts.
+    pub fn of_warp(&self, executions: &[f64]) -> Vec<u32> {
+        let counts: Vec<u64> = executions.iter().map(|e| e.round() as u64).collect();
         let mut done = Turns { counts, turns: vec![0; self.code.loops.len()], order: Vec::new() };
         self.turn(0, 0, 1, &mut done);
         done.order
@@ -111,30 +103,30 @@ mod tests {
         /*0080*/                   BRA `(.L_x_3) ;
 "#;
 
-    fn order(executions: &[f64], warp: u64) -> Vec<u32> {
+    fn order(executions: &[f64]) -> Vec<u32> {
         let code = sass::read(TEXT, "k").unwrap();
         assert_eq!(code.blocks.len(), executions.len());
-        Walk::new(&code, executions.to_vec()).of_warp(warp)
+        Walk::new(&code).of_warp(executions)
     }
 
     #[test]
     fn loops_turn_as_often_as_their_heads_ran_and_inner_ones_in_equal_shares() {
         // Start, outer head, inner loop, its end, back, exit, out of line.
-        let all = order(&[1.0, 2.0, 5.0, 2.0, 2.0, 1.0, 0.0], 0);
+        let all = order(&[1.0, 2.0, 5.0, 2.0, 2.0, 1.0, 0.0]);
         assert_eq!(all, [0, 1, 2, 3, 2, 3, 4, 5, 1, 2, 3, 2, 3, 2, 3, 4, 5, 6]);
     }
 
     #[test]
-    fn what_few_warps_execute_as_many_of_them_do() {
-        let of = |warp: u64| order(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.25], warp).contains(&7);
-        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(of), [false, false, false, true, false, false, false, true]);
-        // Once in four turns of one warp.
-        let turns = order(&[1.0, 4.0, 4.0, 4.0, 4.0, 1.0, 1.0], 0);
-        assert_eq!(turns.iter().filter(|i| **i == 7).count(), 1);
+    fn what_a_warp_executes_in_some_turns_of_a_loop_is_spread_over_them() {
+        // Once in four turns; copies of a line share its executions.
+        let turns = |executions: f64| order(&[1.0, 4.0, 4.0, 4.0, 4.0, 1.0, executions]);
+        assert_eq!(turns(1.0).iter().filter(|i| **i == 7).count(), 1);
+        assert_eq!(turns(1.6).iter().filter(|i| **i == 7).count(), 2);
+        assert_eq!(turns(0.4).iter().filter(|i| **i == 7).count(), 0);
     }
 
     #[test]
     fn what_never_ran_is_in_no_order() {
-        assert_eq!(order(&[1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0], 3), [0, 6]);
+        assert_eq!(order(&[1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]), [0, 6]);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::commands::estimate::timeline::operands::Register;
+use crate::commands::estimate::timeline::operation::Ask;
 
 const CLOCKS: Clocks = Clocks {
     memory: 800.0,
@@ -30,13 +31,17 @@ fn load(bytes: f64, from: Register, to: Register) -> Operation {
     operation(effect, &[from], &[to])
 }
 
+fn ask(bytes: f64, share: f64) -> Operation {
+    operation(Effect::Ask(Ask { bytes, share }), &[], &[])
+}
+
 fn ran(
     operations: &[Operation],
     warps: &[Vec<u32>],
     (blocks, resident): (u64, u64),
     clocks: &Clocks,
 ) -> MultiprocessorRun {
-    run(&MultiprocessorWork { operations, warps, blocks, resident }, clocks)
+    run(&MultiprocessorWork { operations, warps, last: warps, blocks, resident }, clocks)
 }
 
 /// One warp, all operations in order.
@@ -149,7 +154,51 @@ fn what_was_asked_for_ahead_is_nearer() {
         let order = (0..all.len() as u32).collect();
         ran(&all, &[order], (1, 1), &clocks).clocks
     };
-    let asked = of(vec![operation(Effect::Ask(512.0), &[], &[]), wait(), load(512.0, 1, 2), used()]);
+    let asked = of(vec![ask(512.0, 1.0), wait(), load(512.0, 1, 2), used()]);
     let not = of(vec![wait(), load(512.0, 1, 2), used()]);
     assert!((1200..1240).contains(&asked) && not > 1800, "{asked} {not}");
+    // What was asked for last, and comes last, is not waited for by who reads what was asked for first.
+    let behind = of(vec![ask(512.0, 1.0), wait(), ask(1e5, 1.0), load(512.0, 1, 2), used()]);
+    assert_eq!(behind, asked + 1);
+    // A guard that never holds asks for nothing.
+    assert_eq!(of(vec![ask(512.0, 0.0), wait(), load(512.0, 1, 2), used()]), not);
+}
+
+#[test]
+fn the_path_has_each_clock_once_and_goes_over_barriers_to_the_warp_that_was_last() {
+    // Warp 0 waits at a barrier for warp 1, which waits for memory.
+    let operations = [
+        load(512.0, 1, 2),
+        operation(Effect::Result(5, Wait::Arithmetic), &[2], &[9]),
+        operation(Effect::Barrier, &[], &[]),
+        add(),
+        add(),
+    ];
+    let of = |blocks| ran(&operations, &[vec![2, 3, 4], vec![0, 1, 2]], (blocks, 1), &CLOCKS);
+    let one = of(1);
+    let on_path = |ran: &MultiprocessorRun, wait: Wait| -> u64 {
+        ran.path.clocks.iter().filter(|(of, _)| of.1 == Some(wait)).map(|(_, n)| n).sum()
+    };
+    assert_eq!(one.path.total(), one.clocks);
+    assert_eq!((on_path(&one, Wait::Memory), on_path(&one, Wait::Barrier)), (31 + 800, BARRIER - 1));
+    // Of all warps the one at the barrier waits as long.
+    assert!(waited(&one, Wait::Barrier) > 800, "{one:?}");
+    // Blocks behind others come behind what those end with.
+    let three = of(3);
+    assert_eq!(three.path.total(), three.clocks);
+    assert_eq!(on_path(&three, Wait::Memory), 3 * (31 + 800));
+}
+
+#[test]
+fn the_block_that_begins_last_has_an_order_of_its_own() {
+    let operations = [add(), operation(Effect::Result(5, Wait::Arithmetic), &[1], &[1])];
+    let (few, many) = (vec![vec![0]], vec![[0; 50].to_vec()]);
+    let of = |blocks, resident| {
+        let work = MultiprocessorWork { operations: &operations, warps: &few, last: &many, blocks, resident };
+        run(&work, &CLOCKS).clocks
+    };
+    // 50 additions one after the other, after 1 and a block's change, or beside it.
+    assert_eq!(of(1, 1), 49 * 5 + 1);
+    assert_eq!(of(2, 1), 1 + 100 - 1 + 49 * 5 + 1);
+    assert!(of(2, 2) <= of(1, 1) + 2);
 }
