@@ -17,7 +17,8 @@
 //! counts, and its own ways to memory. That weights are asked for before a barrier counts for nothing.
 //!
 //! What a step has written itself comes from L2. A block of a product counts its outputs by an atomic
-//! and the last one of a group reads them again: two ways to memory, one after the other, in every kernel that has such atomics.
+//! and the last one of a group reads them again: two ways to memory, one after the other, in every kernel that has such atomics. A timeline
+//! has them in it.
 
 pub mod counted;
 pub mod figures;

@@ -14,9 +14,10 @@
 //!
 //! The fullest multiprocessor is simulated, with the blocks that it gets, as many at a time as are resident. Each warp does what the warp of
 //! its place did in the first block of the launch; of the block that begins last, in the block whose warps did most, such as the one that
-//! adds up what all parts have. That others share memory with it is in its share of the rate alone. Addresses are not known, only how many bytes and sectors each load had on average: what is mostly
-//! touched for the first time comes from memory; all else comes from L2 for the warp that asks for it first, and from the first cache for
-//! the others, of which an instruction is taken to read the same when they execute it for the same time.
+//! adds up what all parts have. That others share memory with it is in its share of the rate alone. Addresses are not known, only how many
+//! bytes and sectors each load had on average: what is mostly touched for the first time comes from memory; all else comes from L2 for the
+//! warp that asks for it first, and from the first cache for the others, of which an instruction is taken to read the same when they execute
+//! it for the same time.
 
 mod multiprocessor;
 mod operands;
