@@ -17,6 +17,7 @@
 //! f32, which a product of tensor cores cuts off where others round: [`step`](super::step) has the bound.
 
 use super::step::{
+    THREADS,
     memory::{FROM, StepMemory, WARPS},
     partial::Gathered,
 };
@@ -227,74 +228,79 @@ unsafe fn tiles<T: Cached, const DIM: usize, const STEPS: usize, const CHUNKS: u
     merge::<T, DIM, CHUNKS>(p, memory, put);
 }
 
-/// The results of the warps as one, four elements of two heads a thread.
+/// The results of the warps as one, four elements of a head a thread.
 #[device]
 unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
     p: &Partition,
     memory: &StepMemory,
     put: impl Fn(usize, usize, [f32; 4], f32, f32),
 ) {
-    let thread = thread_index() as usize;
-    let (g, half, c) = (thread % 8, thread / 8 % 2, thread / 16 % CHUNKS);
-    let (pair, d) = (thread / (16 * CHUNKS), 64 * c + 8 * g + 4 * half);
-    let second = 2 * pair + 1 < p.group as usize;
-    if 2 * pair < p.group as usize && (DIM % 64 == 0 || d < DIM) {
-        let (set, t) = (pair / (HEADS / 2), pair % (HEADS / 2));
-        let warp = set * p.sharing as usize;
-        let states = memory.states.from(2 * (warp * HEADS + 2 * t));
-        let units = memory.units.from(warp);
-        let values = memory.values.from(4 * (((warp * CHUNKS + c) * 4 + 2 * half) * 32 + slot(g, t)));
-        let active = p.active();
-        let (pairs, unit) = warp_of::<T>((states, units, values), 0, CHUNKS);
-        let mut all = pairs.map(|(state, v)| Gathered::first(state, unit, |_, i| v[i]));
-        // Three at a time, whose loads are under way together: four have a tile of a part that is full.
-        let mut w = 1;
-        while w + 3 <= active {
-            no_unroll();
-            static_for!(i in 0..3 => {
-                let of = (states.from(2 * HEADS * i), units.from(i), values.from(CHUNKS * 512 * i));
-                add(&mut all, warp_of::<T>(of, w as usize, CHUNKS));
-            });
-            w += 3;
+    // Loads of as many warps are under way together: so many have a tile of a part that is full.
+    const TOGETHER: usize = 4;
+    let mut i = thread_index() as usize;
+    while i < 16 * CHUNKS * p.group as usize {
+        no_unroll();
+        let (g, half, c, head) = (i % 8, i / 8 % 2, i / 16 % CHUNKS, i / (16 * CHUNKS));
+        let d = 64 * c + 8 * g + 4 * half;
+        if DIM % 64 == 0 || d < DIM {
+            let (set, of_set) = (head / HEADS, head % HEADS);
+            let found = OfWarps::<CHUNKS>::of(memory, set * p.sharing as usize, of_set, (c, half, g));
+            let (active, mut w) = (p.active() as usize, 0);
+            let mut all = Gathered::<1, 4>::NONE;
+            while w < active {
+                no_unroll();
+                let results: [_; TOGETHER] = core::array::from_fn(|n| found.of_warp::<T>((w + n).min(active - 1)));
+                for n in 0..TOGETHER {
+                    if w + n < active {
+                        let (state, units, v) = results[n];
+                        all.add(state, units, |_, i| v[i]);
+                    }
+                }
+                w += TOGETHER;
+            }
+            put(head, d, all.values[0], all.most, all.sum);
         }
-        while w < active {
-            no_unroll();
-            add(&mut all, warp_of::<T>((states, units, values), w as usize, CHUNKS));
-            w += 1;
-        }
-        put(2 * pair, d, all[0].values[0], all[0].most, all[0].sum);
-        if second {
-            put(2 * pair + 1, d, all[1].values[0], all[1].most, all[1].sum);
-        }
+        i += THREADS as usize;
     }
 }
 
-/// What a warp found of two heads: what weights are relative to and their sum, and four elements; and the units of these.
-type OfWarp = ([((f32, f32), [f32; 4]); 2], f32);
-
-/// What warp `w` found.
-#[inline(always)]
-unsafe fn warp_of<T: Cached>(
-    (states, units, values): (Shared<f32>, Shared<f32>, Shared<f32>),
-    w: usize,
-    chunks: usize,
-) -> OfWarp {
-    // SAFETY: the warp had a tile, and stored all three before the barrier.
-    let (state, first, second) = unsafe {
-        let at = chunks * 512 * w;
-        (states.get4(2 * HEADS * w).0, values.get4(at).0, values.get4(at + 128).0)
-    };
-    // SAFETY: as above.
-    let units = if T::SCALED { unsafe { units.get(w) } } else { 1.0 };
-    ([0, 1].map(|e| ((state[2 * e], state[2 * e + 1]), [first[e], first[2 + e], second[e], second[2 + e]])), units)
+/// Where the warps that share a head have what they found of it.
+struct OfWarps<const CHUNKS: usize> {
+    states: Shared<f32>,
+    units: Shared<f32>,
+    values: Shared<f32>,
+    /// Whether it is the second head of a pair, whose values lie together.
+    second: bool,
 }
 
-/// Adds what a warp found to what those before it did.
-#[inline(always)]
-fn add(all: &mut [Gathered<1, 4>; 2], (pairs, units): OfWarp) {
-    for e in 0..2 {
-        let (state, v) = pairs[e];
-        all[e].add(state, units, |_, i| v[i]);
+impl<const CHUNKS: usize> OfWarps<CHUNKS> {
+    /// Of the warps from `warp` on, head `head` of those that they have, and of each 64 elements, the `c`th, half `half` of eight from
+    /// `8 * g` on.
+    #[inline(always)]
+    unsafe fn of(memory: &StepMemory, warp: usize, head: usize, (c, half, g): (usize, usize, usize)) -> Self {
+        let at = 4 * (((warp * CHUNKS + c) * 4 + 2 * half) * 32 + slot(g, head / 2));
+        // SAFETY: the warps have places for so many heads and elements.
+        unsafe {
+            OfWarps {
+                states: memory.states.from(2 * (warp * HEADS + head)),
+                units: memory.units.from(warp),
+                values: memory.values.from(at),
+                second: head % 2 == 1,
+            }
+        }
+    }
+
+    /// What warp `w` of them found: what weights are relative to and their sum, the units of values, and four of these.
+    #[inline(always)]
+    unsafe fn of_warp<T: Cached>(&self, w: usize) -> ((f32, f32), f32, [f32; 4]) {
+        let at = CHUNKS * 512 * w;
+        // SAFETY: the warp had a tile, and stored all three before the barrier.
+        let (state, low, high, units) = unsafe {
+            let units = if T::SCALED { self.units.get(w) } else { 1.0 };
+            (self.states.get2(2 * HEADS * w).0, self.values.get4(at).0, self.values.get4(at + 128).0, units)
+        };
+        let of = |pairs: [f32; 4], k: usize| if self.second { pairs[2 * k + 1] } else { pairs[2 * k] };
+        ((state[0], state[1]), units, [of(low, 0), of(low, 1), of(high, 0), of(high, 1)])
     }
 }
 

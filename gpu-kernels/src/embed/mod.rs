@@ -133,7 +133,8 @@ mod frame {
             } else {
                 let (bytes, bits) = planes_of(a.quant_format);
                 let to = a.quantized.from(column * planes::len(a.cols, bytes) as usize);
-                quantize_planes::<true>(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, at / size);
+                let (bytes, bits) = (bytes as usize, bits as usize);
+                quantize_planes::<true>((bytes, bits), |c| unsafe { values.at(c) }, to, at / size, (0, bytes));
             }
             at += size;
         }

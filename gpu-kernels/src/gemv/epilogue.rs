@@ -107,27 +107,40 @@ impl Epilogue {
     #[inline(always)]
     pub unsafe fn write(&self, column: usize, row: usize, product: f32) -> [f32; 2] {
         // SAFETY: the caller's promise: the output is one of `y`.
-        unsafe { self.write_added(column, row, self.added(column, row, product)) }
+        unsafe { self.write_sum_of(column, row, self.sum(product, self.addend(column, row)), self.next(row)) }
     }
 
-    /// What becomes of a product: output `row` of a column.
+    /// What is added to output `row` of a column, if anything is.
     #[inline(always)]
-    pub unsafe fn added(&self, column: usize, row: usize, product: f32) -> f32 {
-        let y = self.activated(product);
+    pub unsafe fn addend(&self, column: usize, row: usize) -> f32 {
         // SAFETY: the caller's promise: the output is one of `y`, and so of what is added.
-        if self.has(ADD) { y + unsafe { self.add.at(column * self.add_stride + row) } } else { y }
+        if self.has(ADD) { unsafe { self.add.at(column * self.add_stride + row) } } else { 0.0 }
     }
 
-    /// Writes that output, as [`write`](Self::write) does.
+    /// The next norm's weight of output `row`, if one follows.
     #[inline(always)]
-    pub unsafe fn write_added(&self, column: usize, row: usize, y: f32) -> [f32; 2] {
+    pub unsafe fn next(&self, row: usize) -> f32 {
+        // SAFETY: the caller's promise: there is one for each output.
+        if self.has(NEXT) { unsafe { self.next_weight.at(row) } } else { 0.0 }
+    }
+
+    /// What becomes of a product, to which an [`addend`](Self::addend) belongs.
+    #[inline(always)]
+    pub fn sum(&self, product: f32, addend: f32) -> f32 {
+        let y = self.activated(product);
+        if self.has(ADD) { y + addend } else { y }
+    }
+
+    /// Writes that output, as [`write`](Self::write) does; `next` is the [norm's weight](Self::next).
+    #[inline(always)]
+    pub unsafe fn write_sum_of(&self, column: usize, row: usize, y: f32, next: f32) -> [f32; 2] {
         // SAFETY: the caller's promise: the output is one of `y`.
         unsafe {
             self.y.set(column * self.y_stride + row, y);
             if !self.has(NEXT) {
                 return [y, 0.0];
             }
-            let scaled = y * self.next_weight.at(row);
+            let scaled = y * next;
             self.scaled.set(column * self.y_stride + row, scaled);
             [scaled, y * y]
         }

@@ -39,7 +39,7 @@
 use super::quant_format::BLOCK_ROWS;
 pub use super::quant_format::int8::{BLOCK, I8Vector, I16Vector, len};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use super::quantizer::quantize_unit;
+use super::quantizer::write_units;
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::{lane, warp_index};
@@ -343,7 +343,7 @@ unsafe fn quantize_units(bytes: u32, x: In<f32>, to: Out<U32x4>, cols: u32) {
     // A unit behind the last is that, and is dropped.
     let mut values: [f32; EACH] = core::array::from_fn(|k| x.at(BLOCK as usize * (u + 4 * k).min(units - 1) + lane()));
     while u < end {
-        quantize_unit(bytes, values[0], to, u);
+        write_units(bytes, [values[0]], to, [u]);
         for k in 1..EACH {
             values[k - 1] = values[k];
         }

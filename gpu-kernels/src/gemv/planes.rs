@@ -313,7 +313,7 @@ macro_rules! quantizers {
             $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, to, cols| {
                 let block = block::idx_x() as usize * WARPS + warp_index();
                 if block < (cols / BLOCK) as usize {
-                    quantize_planes::<false>($bytes, $bits, |c| x.at(c), to.cast::<U32x4>(), block);
+                    quantize_planes::<false>(($bytes, $bits), |c| x.at(c), to.cast::<U32x4>(), block, (0, $bytes));
                 }
             }
         }

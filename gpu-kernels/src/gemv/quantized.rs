@@ -238,14 +238,15 @@ impl QuantizedArgs {
         // SAFETY: the caller's promise.
         unsafe {
             let root = self.root(place.column as usize);
-            self.finish_with::<RARE>(place, block_rows, outputs, (root, place.column), product);
+            self.finish_with::<RARE, true>(place, block_rows, outputs, (root, place.column), product);
         }
     }
 
     /// As [`finish`](Self::finish), in any warp, for a column whose [`root`](Self::root) is known, and with the place where the table
-    /// has its matrix. `outputs`: those of `block_rows` rows of weights, which a caller may know better than they tell.
+    /// has its matrix. `outputs`: those of `block_rows` rows of weights, which a caller may know better than they tell. `EARLY`: there are
+    /// registers for what is added, and for the weight of the next norm, while products are summed up, so that nothing waits for them.
     #[inline(always)]
-    pub(super) unsafe fn finish_with<const RARE: bool>(
+    pub(super) unsafe fn finish_with<const RARE: bool, const EARLY: bool>(
         &self,
         place: Place,
         block_rows: u32,
@@ -257,16 +258,16 @@ impl QuantizedArgs {
         // SAFETY: the caller's promise.
         unsafe {
             let of = (block_rows, outputs, table);
-            self.finish_parts::<RARE, 1>(place.thread, part, 1, of, |_, row| product(row) * root);
+            self.finish_parts::<RARE, EARLY, 1>(place.thread, part, 1, of, |_, row| product(row) * root);
         }
     }
 
     /// As [`finish_with`](Self::finish_with), several parts, which share the matrix and whose products, and what is added to them, are not
     /// waited for one by one: `part` says which rows each has, counted in as many as they are, and which column. Those are written whose
     /// bits `there` has; the others are places of the same matrix. `product` gives that of a row of a part, which its root was multiplied
-    /// with.
+    /// with. `EARLY` is for one part.
     #[inline(always)]
-    pub(super) unsafe fn finish_parts<const RARE: bool, const N: usize>(
+    pub(super) unsafe fn finish_parts<const RARE: bool, const EARLY: bool, const N: usize>(
         &self,
         lane: u32,
         part: impl Fn(usize) -> (u32, u32),
@@ -274,6 +275,7 @@ impl QuantizedArgs {
         (block_rows, outputs, table): (u32, u32, u32),
         product: impl Fn(usize, u32) -> f32,
     ) {
+        const { assert!(!EARLY || N == 1, "several parts have no registers for it") };
         let QuantizedArgs { epilogue, rows, .. } = self;
         let shift = epilogue.shift();
         // A power of two.
@@ -287,6 +289,8 @@ impl QuantizedArgs {
                 let table = unroll::opaque(table as usize) as u32;
                 self.first_row(table) + (row_of(n) + more) as usize
             };
+            let addend = |n: usize| epilogue.addend(part(n).1 as usize, row_of(n) as usize);
+            let early = if EARLY { [addend(0), epilogue.next(row_of(0) as usize)] } else { [0.0; 2] };
             let products: [f32; N] = core::array::from_fn(|n| product(n, of));
             let mut of_parts: [f32; N] = core::array::from_fn(|n| epilogue.biased(products[n], || row_of_all(n, 0)));
             if epilogue.has(SWIGLU) {
@@ -294,14 +298,16 @@ impl QuantizedArgs {
                 let ups: [f32; N] = core::array::from_fn(|n| epilogue.biased(products[n], || row_of_all(n, *rows)));
                 of_parts = core::array::from_fn(|n| epilogue.gated(of_parts[n], ups[n]));
             }
-            of_parts = core::array::from_fn(|n| epilogue.added(part(n).1 as usize, row_of(n) as usize, of_parts[n]));
+            of_parts = core::array::from_fn(|n| epilogue.sum(of_parts[n], if EARLY { early[0] } else { addend(n) }));
             if N == 1 {
-                return self.write_part::<RARE>(lane, part(0), block_rows, outputs, of_parts[0]);
+                let next = if EARLY { early[1] } else { epilogue.next(row_of(0) as usize) };
+                return self.write_part::<RARE>(lane, part(0), (block_rows, outputs), of_parts[0], next);
             }
             let mut n = 0;
             while n < N {
                 if there >> n & 1 == 1 {
-                    self.write_part::<RARE>(lane, part(n), block_rows, outputs, of_parts[0]);
+                    let next = epilogue.next(row_of(n) as usize);
+                    self.write_part::<RARE>(lane, part(n), (block_rows, outputs), of_parts[0], next);
                 }
                 // Numbers in registers have no places to count up.
                 of_parts = core::array::from_fn(|n| of_parts[(n + 1) % N]);
@@ -310,15 +316,15 @@ impl QuantizedArgs {
         }
     }
 
-    /// Writes a part's outputs, of which each lane has one, and what else becomes of them.
+    /// Writes a part's outputs, of which each lane has one, and what else becomes of them; `next` is the weight of its output in a norm.
     #[inline(always)]
     unsafe fn write_part<const RARE: bool>(
         &self,
         lane: u32,
         (block, column): (u32, u32),
-        block_rows: u32,
-        outputs: u32,
+        (block_rows, outputs): (u32, u32),
         output: f32,
+        next: f32,
     ) {
         let QuantizedArgs { epilogue, rows, quantizer, .. } = self;
         let (column, first) = (column as usize, block * outputs);
@@ -327,7 +333,7 @@ impl QuantizedArgs {
         unsafe {
             let mut written = [0.0; 2];
             if lane < outputs && row < *rows {
-                written = epilogue.write_added(column, row as usize, output);
+                written = epilogue.write_sum_of(column, row as usize, output, next);
             }
             let [value, square] = written;
             if epilogue.has(NEXT) {

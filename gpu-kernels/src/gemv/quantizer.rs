@@ -6,6 +6,7 @@ use super::quant_format::{F16, I8, I16, NONE, group, groups, half, int8, planes,
 use crate::load::{Source, again, lane};
 use warpsmith_device::{
     prelude::*,
+    unroll::no_unroll,
     warp::{FULL, ballot, reduce_group, shuffle_xor},
 };
 
@@ -36,37 +37,70 @@ impl Rounding {
     }
 }
 
-/// A warp writes unit `u` of codes of `bytes` bytes, of which lane `l` has activation `l`.
+/// The largest of magnitudes over the warp: a NaN loses against any number. The bits of numbers that are not negative are in their order.
+///
+/// All lanes of the warp make this call.
+#[inline(always)]
+unsafe fn largest(magnitude: f32) -> f32 {
+    let bits = if magnitude <= f32::INFINITY { magnitude.to_bits() } else { 0 };
+    // SAFETY: the caller's promise.
+    f32::from_bits(unsafe { warp::max_u32(bits) })
+}
+
+/// The sums of the lower and of the upper 16 lanes.
+///
+/// All lanes of the warp make this call.
+#[inline(always)]
+unsafe fn sums_of_halves(v: i32) -> [i32; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if cfg!(target_feature = "sm_80") {
+            // One instruction each, neither of which waits for the other.
+            let lower = lane() < 16;
+            [warp::sum_i32(if lower { v } else { 0 }), warp::sum_i32(if lower { 0 } else { v })]
+        } else {
+            let sum = reduce_group::<16, i32>(v, |a, b| a + b);
+            let other = shuffle_xor(FULL, sum, 16);
+            if lane() < 16 { [sum, other] } else { [other, sum] }
+        }
+    }
+}
+
+/// A warp writes `N` units of codes of `bytes` bytes, none of which waits for another: of unit `u[n]` lane `l` has activation `l`.
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn quantize_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize) {
-    let largest = warp::max_f32(v.abs());
-    let finite = warp::all(FULL, v.abs() < int8::INFINITE);
+pub unsafe fn write_units<const N: usize>(bytes: u32, v: [f32; N], to: Out<U32x4>, u: [usize; N]) {
+    let largest = v.map(|v| largest(v.abs()));
+    let finite = v.map(|v| warp::all(FULL, v.abs() < int8::INFINITE));
     let (most, step) = if bytes == 1 { range(int8::most(1)) } else { range(int8::most(2)) };
-    let code = Rounding::new(largest, most).code(v);
-    let (q, i) = (lane() / 4, lane() % 4);
-    let codes = to.from(int8::codes(bytes as usize, u)).cast::<u8>();
-    let at = |byte: usize| 4 * int8::word(bytes as usize, byte, q) + i;
+    let codes: [i32; N] = core::array::from_fn(|n| Rounding::new(largest[n], most).code(v[n]));
     // Both bytes are signed: the lower one takes from the higher one what it lacks.
-    let (high, low) = ((code + 128) >> 8, code as i8 as i32);
-    if bytes == 2 {
-        codes.set(at(0), high as u8);
-    }
-    codes.set(at(bytes as usize - 1), low as u8);
+    let parts = codes.map(|code| [(code + 128) >> 8, code as i8 as i32]);
     // Both sums in one word, of which the lower half is signed as well.
-    let sums = reduce_group::<16, i32>((high << 16) + low, |a, b| a + b);
-    let sums = [sums, shuffle_xor(FULL, sums, 16)];
-    let [high, low] = [sums.map(|s| (s + 0x8000) >> 16), sums.map(|s| s as i16 as i32)];
+    let sums = parts.map(|[high, low]| sums_of_halves((high << 16) + low));
+    let (q, i) = (lane() / 4, lane() % 4);
+    let at = |byte: usize| 4 * int8::word(bytes as usize, byte, q) + i;
+    for n in 0..N {
+        let bytes_of = to.from(int8::codes(bytes as usize, u[n])).cast::<u8>();
+        let [high, low] = parts[n];
+        if bytes == 2 {
+            bytes_of.set(at(0), high as u8);
+        }
+        bytes_of.set(at(bytes as usize - 1), low as u8);
+    }
     let pair = |[a, b]: [i32; 2]| (a as u32 & 0xFFFF) | (b as u32) << 16;
     if lane() == 0 {
-        let d = if finite { int8::short(largest * step) } else { f32::NAN };
-        let place = int8::scale(bytes as usize, u);
-        if bytes == 1 {
-            to.cast::<U32x2>().set(place / 2, U32x2([d.to_bits(), pair(low)]));
-        } else {
-            let sum = 256 * (high[0] + high[1]) + low[0] + low[1];
-            to.set(place / 4, U32x4([d.to_bits(), pair(high), pair(low), (d * sum as f32).to_bits()]));
+        for n in 0..N {
+            let [high, low] = [sums[n].map(|s| (s + 0x8000) >> 16), sums[n].map(|s| s as i16 as i32)];
+            let d = if finite[n] { int8::short(largest[n] * step) } else { f32::NAN };
+            let place = int8::scale(bytes as usize, u[n]);
+            if bytes == 1 {
+                to.cast::<U32x2>().set(place / 2, U32x2([d.to_bits(), pair(low)]));
+            } else {
+                let sum = 256 * (high[0] + high[1]) + low[0] + low[1];
+                to.set(place / 4, U32x4([d.to_bits(), pair(high), pair(low), (d * sum as f32).to_bits()]));
+            }
         }
     }
 }
@@ -107,17 +141,17 @@ const fn range(most: u32) -> (f32, f32) {
     (most as f32, 1.0 / most as f32)
 }
 
-/// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits. `RARE`: few launches of the kernel do
-/// it, and it takes a loop rather than room in its code.
+/// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits: bytes `from .. end` of the codes, and with
+/// the first one what else there is. `RARE`: few launches of the kernel do it, and it takes a loop rather than room in its code.
 ///
 /// All lanes of the warp make this call.
 #[device]
 pub unsafe fn quantize_planes<const RARE: bool>(
-    bytes: usize,
-    bits: usize,
+    (bytes, bits): (usize, usize),
     x: impl Fn(usize) -> f32,
     to: Out<U32x4>,
     block: usize,
+    (from, end): (usize, usize),
 ) {
     // Bit `b` of a word of two-bit codes: byte `b / 8`, code `b / 2 % 4` in it, and its plane's half of the unit.
     let column = match (bits, lane()) {
@@ -125,20 +159,20 @@ pub unsafe fn quantize_planes<const RARE: bool>(
         (_, l) => 16 * (l & 1) + 4 * (l / 2 % 4) + l / 8,
     };
     let v: [f32; 4] = core::array::from_fn(|t| x(block * planes::BLOCK as usize + 32 * t + column));
-    let (mut largest, mut finite) = (0.0f32, true);
+    let (mut most_of_lane, mut finite) = (0.0f32, true);
     for t in 0..4 {
-        largest = math::max(largest, v[t].abs());
+        most_of_lane = math::max(most_of_lane, v[t].abs());
         finite &= v[t].abs() < planes::INFINITE;
     }
-    let largest = warp::max_f32(largest);
+    let largest = largest(most_of_lane);
     let (most, step) = if bytes == 1 { range(planes::most(1)) } else { range(planes::most(2)) };
     let d = if warp::all(FULL, finite) { planes::short(largest * step) } else { f32::NAN };
     let rounding = Rounding::new(largest, most);
     let codes = v.map(|v| rounding.code(v) as u32);
     let words = to.from(block * planes::block_vectors(bytes)).cast::<u32>();
     let (t, place) = (lane() & 3, place_of_byte(bits, lane()));
-    let mut byte = 0;
-    while byte < bytes {
+    let mut byte = from;
+    while byte < end {
         let (mut mine, mut p) = (0, 0);
         let planes = if RARE { again(8) as usize } else { 8 };
         while p < planes {
@@ -159,7 +193,7 @@ pub unsafe fn quantize_planes<const RARE: bool>(
     }
     let [a, b, c, e] = codes.map(|code| code as i32);
     let sum = warp::sum_i32((a + b) + (c + e));
-    if lane() < 2 {
+    if from == 0 && lane() < 2 {
         let sum = if bits == 1 { sum } else { -sum };
         let sum = (sum as u32).wrapping_add(planes::zero(bytes, bits));
         let scale = if lane() == 0 { [d.to_bits(), sum, 0, 0] } else { [0; 4] };
@@ -243,7 +277,66 @@ impl OutputQuantizer {
         } else {
             let (bytes, bits) = planes_of(self.quant_format);
             let to = self.to.from(column * planes::len(cols, bytes) as usize);
-            quantize_planes::<RARE>(bytes as usize, bits as usize, |c| unsafe { values.at(c) }, to, number as usize);
+            let of_format = (bytes as usize, bits as usize);
+            let values = |c| unsafe { values.at(c) };
+            quantize_planes::<RARE>(of_format, values, to, number as usize, (0, bytes as usize));
+        }
+    }
+
+    /// Whether elements `from .. to` are whole groups.
+    #[inline(always)]
+    pub fn divides(&self, from: u32, to: u32) -> bool {
+        (from | to) & (self.group() - 1) == 0
+    }
+
+    /// Quantizes elements `from .. to` of column `column`, whole groups, which the block wrote to `values` before a barrier: warp `warp` of
+    /// `warps` takes its turns, each of two units, or of one of f16, or of a byte of the codes of a block of planes.
+    ///
+    /// All lanes of the warp make this call.
+    #[device]
+    pub unsafe fn divide(
+        self,
+        values: Source,
+        column: usize,
+        cols: u32,
+        (from, to): (u32, u32),
+        (warp, warps): (u32, u32),
+    ) {
+        if !self.in_bytes() {
+            let (bytes, bits) = planes_of(self.quant_format);
+            let places = self.to.from(column * planes::len(cols, bytes) as usize);
+            let mut turn = from / planes::BLOCK * bytes + warp;
+            while turn < to / planes::BLOCK * bytes {
+                no_unroll();
+                // One byte or two.
+                let (block, byte) = (turn >> (bytes - 1), (turn & (bytes - 1)) as usize);
+                let of_format = (bytes as usize, bits as usize);
+                let values = |c| unsafe { values.at(c) };
+                quantize_planes::<false>(of_format, values, places, block as usize, (byte, byte + 1));
+                turn += warps;
+            }
+            return;
+        }
+        let (end, mut u) = (to / int8::BLOCK, from / int8::BLOCK);
+        let value = |u: u32| values.at((u * int8::BLOCK) as usize + lane());
+        if self.quant_format >= F16 {
+            u += warp;
+            while u < end {
+                no_unroll();
+                self.unit(column, cols, u as usize, value(u));
+                u += warps;
+            }
+            return;
+        }
+        let bytes = if self.quant_format == I16 { 2 } else { 1 };
+        let places = self.to.from(column * int8::len(cols, bytes) as usize);
+        u += 2 * warp;
+        while u < end {
+            no_unroll();
+            // Where there is no second one the first is written twice.
+            let second = (u + 1).min(end - 1);
+            write_units(bytes, [value(u), value(second)], places, [u as usize, second as usize]);
+            u += 2 * warps;
         }
     }
 
@@ -268,5 +361,5 @@ pub unsafe fn unit(quant_format: u32, to: Out<U32x4>, column: usize, cols: u32, 
     }
     let bytes = if quant_format == I16 { 2 } else { 1 };
     let to = to.from(column * int8::len(cols, bytes) as usize);
-    quantize_unit(bytes, v, to, u);
+    write_units(bytes, [v], to, [u]);
 }

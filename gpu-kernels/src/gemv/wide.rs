@@ -136,7 +136,7 @@ mod frame {
         }
     }
 
-    /// The outputs of a launched block, of [`SETS`] sets, by `product`. What it quantizes of them one warp does, once all are
+    /// The outputs of a launched block, of [`SETS`] sets, by `product`. What it quantizes of them two warps do, once all are
     /// written.
     ///
     /// All threads of the block make this call.
@@ -155,13 +155,15 @@ mod frame {
         }
         let Some(quantizer) = a.quantizer else { return };
         sync::block();
-        if warp_index() == 0 {
+        // As many as a code has bytes.
+        const WARPS: u32 = 2;
+        if (warp_index() as u32) < WARPS {
             // With gates and ups twice the rows, and half as many outputs.
             let outputs = SETS * BLOCK_ROWS;
             let (column, first) = (block::idx_y() as usize, block::idx_x() * outputs);
             let values = if a.epilogue.has(NEXT) { a.epilogue.scaled } else { a.epilogue.y };
             let values = values.from(column * a.epilogue.y_stride);
-            quantizer.bring::<false>(values.into(), column, a.rows, first, outputs.min(a.rows - first));
+            quantizer.divide(values.into(), column, a.rows, (first, first + outputs), (warp_index() as u32, WARPS));
         }
     }
 }

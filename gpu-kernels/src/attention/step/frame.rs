@@ -16,7 +16,10 @@ use crate::{
     load::{Role, Source, thread_index, warp_index},
     state::GROUP,
 };
-use warpsmith_device::{prelude::*, unroll};
+use warpsmith_device::{
+    prelude::*,
+    unroll::{self, no_unroll},
+};
 
 #[derive(Clone, Copy)]
 pub struct AttentionArgs {
@@ -156,11 +159,14 @@ pub unsafe fn attend_part<T: Cached>(a: &AttentionArgs, role: impl Role, memory:
     }
     if valid && before < length {
         let newest = length - before <= part;
+        let (from, to) =
+            ((start + before).max(lowest), if newest { c.position + 1 } else { start + before + part });
         if thread == 0 {
             ticket.set(1, parts(length, spot.splits()).0);
-            ticket.set(FROM, (start + before).max(lowest));
-            ticket.set(3, if newest { c.position + 1 } else { start + before + part });
+            ticket.set(FROM, from);
+            ticket.set(3, to);
         }
+        ask::<T>(&Rows::of::<T>(&c, layer.index, layer.kv_heads, spot.head, layer.head_dim), (from, to));
         stage::<T>(a, &spot, c.position, memory, (tensor, newest));
         sync::block();
 
@@ -212,6 +218,32 @@ pub unsafe fn attend_part<T: Cached>(a: &AttentionArgs, role: impl Role, memory:
     complete
 }
 
+/// Asks for the keys and values of positions `from .. to` in L2, which are on their way while queries are staged: half of the threads
+/// ask for either, two for a row.
+///
+/// All threads of the block make this call.
+#[device]
+unsafe fn ask<T: Cached>((keys, values): &(Rows, Rows), (from, to): (u32, u32)) {
+    const HALF: u32 = THREADS / 2;
+    /// Of what is asked for at once.
+    const LINE: u64 = 128;
+    let thread = thread_index();
+    let rows = if thread < HALF { keys } else { values };
+    let mut position = from + thread % HALF / 2;
+    while position < to {
+        no_unroll();
+        // SAFETY: the position is below the column's next one, and so within the cache.
+        let row = unsafe { rows.row::<T>(position) };
+        let mut at = LINE * u64::from(thread % 2);
+        while at < rows.bytes {
+            no_unroll();
+            mem::prefetch_l2((row + at) as *const u8);
+            at += 2 * LINE;
+        }
+        position += HALF / 2;
+    }
+}
+
 /// The results of the block's heads from those of `used` parts, in order.
 ///
 /// All threads of the block make this call.
@@ -245,16 +277,21 @@ unsafe fn sink(a: &AttentionArgs, spot: &Spot, h: usize, largest: f32) -> f32 {
     a.sinks.map_or(0.0, |sinks| math::exp2_approx_ftz(score(sinks) * core::f32::consts::LOG2_E - largest))
 }
 
-/// Brings the results of the query heads of key head `head` to be quantized, a group a warp: those of a column that begins at `y`.
+/// Quantizes the results of the query heads of key head `head`, those of a column that begins at `y`; where a group has others as well,
+/// a warp brings its part of it.
 ///
 /// All threads of the block make this call.
 #[device]
 pub unsafe fn quantize(quantizer: OutputQuantizer, y: Out<f32>, column: usize, head: u32, layer: &Layer) {
     let (of_group, cols) = (group(layer) * layer.head_dim, layer.q_heads * layer.head_dim);
     let (from, to) = (head * of_group, (head + 1) * of_group);
+    if quantizer.divides(from, to) {
+        return quantizer.divide(y.into(), column, cols, (from, to), (warp_index() as u32, WARPS as u32));
+    }
     let size = quantizer.group();
     let mut group = from / size + warp_index() as u32;
     while group * size < to {
+        no_unroll();
         let (first, end) = ((group * size).max(from), ((group + 1) * size).min(to));
         quantizer.bring::<false>(y.into(), column, cols, first, end - first);
         group += WARPS as u32;

@@ -2,7 +2,7 @@
 
 use super::{THREADS, memory::StepMemory};
 use crate::load::thread_index;
-use warpsmith_device::{prelude::*, unroll};
+use warpsmith_device::{prelude::*, unroll, unroll::no_unroll};
 
 /// `run` with every head and every fourth element, over the threads of the block.
 #[device]
@@ -11,6 +11,7 @@ pub unsafe fn by_fours(group: u32, dim: usize, run: impl Fn(usize, usize)) {
     let shift = (dim as u32 / 4).next_power_of_two().trailing_zeros();
     let mut i = thread_index();
     while i < group << shift {
+        no_unroll();
         let (h, d) = ((i >> shift) as usize, (4 * (i & ((1 << shift) - 1))) as usize);
         if d < dim {
             run(h, d);
@@ -58,18 +59,6 @@ pub struct Gathered<const N: usize, const K: usize> {
 impl<const N: usize, const K: usize> Gathered<N, K> {
     /// What no result comes to.
     pub const NONE: Self = Gathered { most: f32::MIN, sum: 0.0, values: [[0.0; K]; N] };
-
-    /// What a result comes to that is the first: the bits that [`add`](Self::add) to none gives.
-    #[inline(always)]
-    pub fn first((most, sum): (f32, f32), units: f32, value: impl Fn(usize, usize) -> f32) -> Self {
-        let mut all = Gathered { most, sum, ..Self::NONE };
-        for n in 0..N {
-            for k in 0..K {
-                all.values[n][k] = alone(units * value(n, k));
-            }
-        }
-        all
-    }
 
     /// Adds a result whose weights are relative to `top` and have this sum, and whose values are in `units` of this.
     #[inline(always)]
@@ -196,19 +185,27 @@ pub unsafe fn weighted_in_order(
     (count, room): (u32, u32),
     value: impl Fn(usize) -> [f32; 4],
 ) -> ([f32; 4], f32) {
-    // SAFETY: the head has as many shares, the first of which counts as it is.
-    let (shares, first) = unsafe { (memory.queries.from(4 * h * room as usize), value(0)) };
-    // SAFETY: as above.
-    let (mut all, mut sum) = (first.map(alone), unsafe { shares.get(2) });
-    // Loads of several are under way together.
-    unroll!(8, s in 1, count as usize, 1 => {
-        // SAFETY: of the head, written before the barrier.
-        let ([shrink, share, weights, _], v) = (unsafe { shares.get4(4 * s).0 }, value(s));
-        let share = Share { shrink, share };
-        sum = share.add(sum, weights);
-        for i in 0..4 {
-            all[i] = share.add(all[i], v[i]);
+    // SAFETY: the head has as many shares.
+    let shares = unsafe { memory.queries.from(4 * h * room as usize) };
+    let (mut all, mut sum) = ([0.0f32; 4], 0.0);
+    let (count, mut from) = (count as usize, 0);
+    // Loads of as many are under way together. Behind the last one that is taken again, and counts for nothing.
+    const TOGETHER: usize = 8;
+    while from < count {
+        no_unroll();
+        let values: [[f32; 4]; TOGETHER] = core::array::from_fn(|i| value((from + i).min(count - 1)));
+        for i in 0..TOGETHER {
+            if from + i < count {
+                // SAFETY: of the head, written before the barrier.
+                let [shrink, share, weights, _] = unsafe { shares.get4(4 * (from + i)).0 };
+                let share = Share { shrink, share };
+                sum = share.add(sum, weights);
+                for k in 0..4 {
+                    all[k] = share.add(all[k], values[i][k]);
+                }
+            }
         }
-    });
+        from += TOGETHER;
+    }
     (all, sum)
 }
