@@ -132,6 +132,16 @@ of_three! {
     blocks_anew: "mul.lo.u32" of "nctaid";
 }
 
+/// Multiprocessors that the device numbers (`%nsmid`): at least as many as it has. Which blocks run on which is nowhere promised; what a
+/// kernel makes of the number should be a matter of time alone.
+#[inline(always)]
+pub fn multiprocessors() -> u32 {
+    let n: u32;
+    // SAFETY: reads a special register.
+    unsafe { asm!("mov.u32 {0}, %nsmid;", lateout(reg32) n, options(pure, nomem, nostack, preserves_flags)) };
+    n
+}
+
 /// Waits until the launches before this one on its stream have finished, and makes what they wrote visible
 /// (`griddepcontrol.wait`): before it, a launch that is [programmatic](crate::launch::Geometry::programmatic) may run beside
 /// them, and must touch nothing that they write and write nothing that they touch.

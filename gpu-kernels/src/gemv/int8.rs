@@ -65,7 +65,7 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 pub(crate) mod frame {
     use super::super::{
         quant_format::int8::{self, less, scaled, zeros},
-        quantized::{Invocation, QuantizedArgs},
+        quantized::{Invocation, QuantizedArgs, asks_behind},
     };
     use super::*;
     use crate::format::{
@@ -248,8 +248,13 @@ pub(crate) mod frame {
             (record, memory, a.x.from(a.input(place.column) as usize * len(a.cols, BYTES as u32) as usize))
         };
         let (record, mut memory, x) = find(&a, Place::now(role), role.threads());
-        given.begin(THREADS_A_ROW, record.vectors as u32);
+        let vectors = record.vectors as u32;
+        let ahead = asks_behind(THREADS_A_ROW, vectors);
+        given.begin(THREADS_A_ROW, vectors, ahead);
         given.wait();
+        if ahead {
+            given.ask_behind(THREADS_A_ROW, vectors);
+        }
         if a.experts.is_some() {
             let chosen = a.chosen(role.again().column, record.vectors as u32);
             memory = memory.map(|row| InMemory(row.0.from(chosen)));

@@ -29,7 +29,8 @@
 //!   column has the bits that the product of its matrix alone has.
 //! - [`PREFETCH`]: for a launch that is [`Programmatic`](warpsmith_device::Programmatic), which [`Gemv::programmatic`] makes. From sm_90 on its blocks begin when those of the launch
 //!   before have begun, as far as there is room for both, ask for the first of their weights in L2, and only then wait for the
-//!   launch before. Weights and `next_weight` are then not what it writes.
+//!   launch before. Weights and `next_weight` are then not what it writes. With quantized activations, and where rows are long or blocks
+//!   follow on others, a block then asks for the rest of its weights, and for those of the block that takes its place.
 //!
 //! Beside these are variants: [`naive`], to be read first; [`four_rows`], with fewer instructions for a weight of F16; and with
 //! [`quantized`] activations [`int8`], for formats of four to eight bits, and [`planes`], for one bit and two, with many columns

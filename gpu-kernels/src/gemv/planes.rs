@@ -241,8 +241,13 @@ pub(crate) mod frame {
         };
         let (place, t) = (Place::now(role), lane() & 3);
         let (vectors, shared, mut row, mut scales, x) = find(&a, place, a.rows, a.cols);
-        given.begin(WARPS as u32, vectors);
+        // Of short rows too little is left behind the first lines.
+        let ahead = vectors >= 16 * WARPS as u32;
+        given.begin(WARPS as u32, vectors, ahead);
         given.wait();
+        if ahead {
+            given.ask_behind(WARPS as u32, vectors);
+        }
         if a.experts.is_some() {
             let chosen = a.chosen(role.again().column, vectors);
             (row, scales) = (row.map(|row| row.from(chosen)), scales.from(8 * chosen));

@@ -15,7 +15,7 @@
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use super::{
-    NEXT, NORM, PAIRS, SWIGLU,
+    NEXT, NORM, PAIRS, PREFETCH, SWIGLU,
     arguments::QuantizedArguments,
     epilogue::{Epilogue, inverse_roots},
     experts::Experts,
@@ -27,7 +27,7 @@ use crate::load::{Launched, Place, Role, Source};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use warpsmith_device::{
     prelude::*,
-    unroll,
+    unroll::{self, no_unroll},
     warp::{FULL, shuffle_xor},
 };
 
@@ -45,10 +45,13 @@ pub(crate) trait Invocation: Copy {
     unsafe fn args(self) -> QuantizedArgs;
     /// The same, found anew: what is kept over a loop costs registers in it.
     unsafe fn again(self) -> QuantizedArgs;
-    /// The start of a block with a row of weights for each `threads` threads, of `vectors` vectors.
-    unsafe fn begin(self, threads: u32, vectors: u32);
+    /// The start of a block with a row of weights for each `threads` threads, of `vectors` vectors. `ahead`: blocks ask for the weights of
+    /// those [behind](Self::ask_behind) them, too.
+    unsafe fn begin(self, threads: u32, vectors: u32, ahead: bool);
     /// What launches before wrote may be read from here on.
     unsafe fn wait(self);
+    /// What else is asked for of weights, with arguments as of [`begin`](Self::begin).
+    unsafe fn ask_behind(self, _threads: u32, _vectors: u32) {}
 }
 
 /// The arguments of an entry point.
@@ -68,13 +71,18 @@ impl Invocation for QuantizedArgs {
         self
     }
     #[inline(always)]
-    unsafe fn begin(self, threads: u32, vectors: u32) {
+    unsafe fn begin(self, threads: u32, vectors: u32, ahead: bool) {
         // SAFETY: the caller's promise.
-        unsafe { self.begin_at(block::idx_x(), threads, vectors) }
+        unsafe { self.begin_at(block::idx_x(), threads, vectors, ahead) }
     }
     #[inline(always)]
     unsafe fn wait(self) {
         grid::wait_dependencies();
+    }
+    #[inline(always)]
+    unsafe fn ask_behind(self, threads: u32, vectors: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.ask_behind_at(1, threads, vectors) }
     }
 }
 
@@ -96,6 +104,28 @@ pub(crate) struct QuantizedArgs {
     pub experts: Option<Experts>,
     /// How what is computed is quantized, if it is.
     pub quantizer: Option<OutputQuantizer>,
+}
+
+/// Threads of these kernels that a multiprocessor holds. Where it holds more or less, blocks ask for weights somewhat late or early.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+const RESIDENT: u32 = 512;
+
+/// Blocks that run at once.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[inline(always)]
+fn slots() -> u32 {
+    let threads = block::dim_x();
+    grid::multiprocessors() * if threads >= RESIDENT { 1 } else { RESIDENT / threads }
+}
+
+/// Whether blocks [ask](Invocation::ask_behind) for more than first lines: rows are much longer than these, or blocks follow on others. Else
+/// it is not worth its code. `threads` and `vectors` are as for [`begin`](Invocation::begin).
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[inline(always)]
+pub(super) fn asks_behind(threads: u32, vectors: u32) -> bool {
+    // Of 128 multiprocessors.
+    const SLOTS: u32 = 128 * RESIDENT;
+    cfg!(target_feature = "sm_90") && (vectors >= 16 * threads || grid::dim_x() * block::dim_x() > SLOTS)
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -138,14 +168,70 @@ impl QuantizedArgs {
     /// The launch behind may begin, and the first weights of so many blocks before this one are asked for: as many lines of each row
     /// as it has threads.
     #[inline(always)]
-    pub(super) unsafe fn begin_at(self, blocks: u32, threads: u32, vectors: u32) {
+    pub(super) unsafe fn begin_at(self, blocks: u32, threads: u32, vectors: u32, ahead: bool) {
         grid::launch_dependents();
         let thread = thread::idx_x();
         // SAFETY: as in `row`.
         unsafe {
             let first = blocks * (block::dim_x() / threads);
             let row = self.row(self.rows, first + thread / threads, 0, vectors);
-            self.epilogue.ask(row, vectors as usize, (thread % threads) as usize);
+            // Those of others were asked for by the blocks that had their slots before them.
+            if !ahead || block::idx_x() < slots() {
+                self.epilogue.ask(row, vectors as usize, (thread % threads) as usize);
+            }
+        }
+    }
+
+    /// Asks for the weights of a set of rows, of as many as a block has at once: each thread for at most `most` lines of its row from line
+    /// `line` on. `threads` and `vectors` are as for [`begin`](Invocation::begin).
+    #[inline(always)]
+    unsafe fn ask_lines(self, set: u32, (line, most): (u32, u32), threads: u32, vectors: u32) {
+        let thread = thread::idx_x();
+        let i = set * (block::dim_x() / threads) + thread / threads;
+        if i < self.rows << self.epilogue.shift() {
+            // SAFETY: as in `row`.
+            let row = unsafe { self.row(self.rows, i, 0, vectors) };
+            let (mut at, end) = (8 * (line + thread % threads), vectors.min(8 * (line + most * threads)));
+            while at < end {
+                no_unroll();
+                // SAFETY: the vector is the row's.
+                mem::prefetch_l2(unsafe { row.from(at as usize) }.ptr());
+                at += 8 * threads;
+            }
+        }
+    }
+
+    /// Asks for the rest of the weights of the block, whose first lines [`begin_at`](Self::begin_at) asked for, and for those of the block
+    /// that takes its [slot](slots) behind it: each block but the first ones so finds its weights in L2, and memory delivers on while blocks
+    /// end and begin. A block has `rounds` sets of rows.
+    ///
+    /// A line a thread is 64 KiB for a multiprocessor, 8.4 MB for an H100, of whose 50 MB of L2 weights that nobody has read yet should
+    /// not take more than half: of its own a block reads the first ones while memory still delivers the last ones, of another's none.
+    #[inline(always)]
+    pub(super) unsafe fn ask_behind_at(self, rounds: u32, threads: u32, vectors: u32) {
+        const OWN: u32 = 7;
+        const OTHERS: u32 = 3;
+        if !self.epilogue.has(PREFETCH) || block::idx_y() != 0 {
+            return;
+        }
+        let (slots, index) = (slots(), block::idx_x());
+        // The block's own sets of rows, of the first of which the first lines were asked for; then those of the one behind it.
+        let (mut set, mut lines) = (index * rounds, (threads, OWN));
+        if index >= slots {
+            (set, lines) = ((index + slots) * rounds, (0, OTHERS));
+        }
+        loop {
+            no_unroll();
+            // SAFETY: the caller's promise.
+            unsafe { self.ask_lines(set, lines, threads, vectors) };
+            lines = (0, OTHERS);
+            set += 1;
+            if set == (index + slots + 1) * rounds {
+                return;
+            }
+            if set == (index + 1) * rounds {
+                set += (slots - 1) * rounds;
+            }
         }
     }
 

@@ -76,7 +76,7 @@ unsafe fn product<F: format::decode::Packed, const BYTES: usize>(
     let few = shared::dynamic_bytes() == FEW_SHARED as usize;
     let small = few || is_some(shared::dynamic_bytes());
     let rows = if small { BLOCK_ROWS } else { ROWS };
-    a.begin(THREADS / rows, F::record(a.cols as usize, a.block_units).vectors as u32);
+    a.begin(THREADS / rows, F::record(a.cols as usize, a.block_units).vectors as u32, false);
     a.wait();
     let mut total = core::mem::MaybeUninit::uninit();
     // Columns with tables have large blocks.

@@ -245,7 +245,7 @@ mod frame {
         let record = F::record(a.cols as usize, a.block_units);
         let vectors = record.vectors as u32;
         let first = (block::idx_x() * (ROWS / BLOCK_ROWS) + half as u32) * BLOCK_ROWS;
-        a.begin(THREADS / ROWS, vectors);
+        a.begin(THREADS / ROWS, vectors, false);
         a.wait();
         let of_block = BlockColumns::of_block(block::idx_y(), a.experts, a.columns, super::COLUMNS);
         if of_block.count == 0 {

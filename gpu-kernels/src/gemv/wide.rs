@@ -126,13 +126,23 @@ mod frame {
             unsafe { self.args() }
         }
         #[inline(always)]
-        unsafe fn begin(self, threads: u32, vectors: u32) {
+        unsafe fn begin(self, threads: u32, vectors: u32, ahead: bool) {
+            if self.set.round != 0 {
+                return;
+            }
             // SAFETY: the caller's promise.
-            unsafe { self.args.begin_at(block::idx_x() * self.set.rounds(), threads, vectors) }
+            unsafe { self.args.begin_at(block::idx_x() * self.set.rounds(), threads, vectors, ahead) }
         }
         #[inline(always)]
         unsafe fn wait(self) {
             grid::wait_dependencies();
+        }
+        #[inline(always)]
+        unsafe fn ask_behind(self, threads: u32, vectors: u32) {
+            if self.set.round == 0 {
+                // SAFETY: the caller's promise.
+                unsafe { self.args.ask_behind_at(self.set.rounds(), threads, vectors) };
+            }
         }
     }
 

@@ -62,7 +62,7 @@ impl<const QUANT: u32, const THREADS: u32> Invocation for Phase<'_, QUANT, THREA
         unsafe { Phase::<QUANT, THREADS> { a: &self.a.anew(), ..self }.args() }
     }
     #[inline(always)]
-    unsafe fn begin(self, _: u32, _: u32) {}
+    unsafe fn begin(self, _: u32, _: u32, _ahead: bool) {}
     #[inline(always)]
     unsafe fn wait(self) {}
 }

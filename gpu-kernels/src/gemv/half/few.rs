@@ -3,7 +3,7 @@
 use super::{
     super::{
         quant_format::{BLOCK_ROWS, half::len},
-        quantized::{Invocation, QuantizedArgs},
+        quantized::{Invocation, QuantizedArgs, asks_behind},
         tensor::tiles::uniform_warp,
     },
     CLASSES, FEW_COLUMNS, SUMS_STRIDE, THREADS,
@@ -36,8 +36,13 @@ impl OutputColumns {
 #[device]
 pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<f32>) {
     let record = F::record(a.cols as usize, a.block_units);
-    a.begin(THREADS / BLOCK_ROWS, record.vectors as u32);
+    let (threads, vectors) = (THREADS / BLOCK_ROWS, record.vectors as u32);
+    let ahead = asks_behind(threads, vectors);
+    a.begin(threads, vectors, ahead);
     a.wait();
+    if ahead {
+        a.ask_behind(threads, vectors);
+    }
     let columns = OutputColumns::of(&a);
     let matrix = a.chosen(columns.first, record.vectors as u32);
     let rows: [InMemory; ROWS] = core::array::from_fn(|r| {

@@ -210,7 +210,7 @@ impl StagePointers {
 pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<U32x4>) {
     let record = F::record(a.cols as usize, a.block_units);
     let small = dynamic_bytes() == super::SOME_SHARED;
-    a.begin(THREADS / if small { BLOCK_ROWS } else { ROWS }, record.vectors as u32);
+    a.begin(THREADS / if small { BLOCK_ROWS } else { ROWS }, record.vectors as u32, false);
     a.wait();
     let mut total = MaybeUninit::uninit();
     let block = if small {

@@ -173,28 +173,51 @@ enum State {
 struct ResidentBlock {
     live: usize,
     arrived: usize,
-    /// Bytes that were asked for ahead, and when they are there, in their order.
-    asked: VecDeque<(f64, u64)>,
+    asked: Asked,
+    /// Of what it asks for, bytes that the one before it asked for.
+    again: f64,
+    /// Bytes of memory that it loaded.
+    loaded: f64,
 }
 
-impl ResidentBlock {
-    /// When bytes are there that were asked for ahead, if as many were: those that were asked for first.
+/// Bytes that were asked for ahead, by the block itself or by the one that had its place before it, in the order in which they were asked for,
+/// in which they are loaded.
+#[derive(Clone, Default)]
+struct Asked {
+    /// How many, and when they are there.
+    parts: VecDeque<(f64, u64)>,
+    bytes: f64,
+}
+
+impl Asked {
+    fn put(&mut self, bytes: f64, at: u64) {
+        self.parts.push_back((bytes, at));
+        self.bytes += bytes;
+    }
+
+    /// When bytes are there, if as many were asked for.
     fn take(&mut self, mut bytes: f64) -> Option<u64> {
-        let all: f64 = self.asked.iter().map(|asked| asked.0).sum();
-        if all < bytes {
+        if self.bytes < bytes {
             return None;
         }
+        self.bytes -= bytes;
         let mut there = 0;
-        while let Some((left, at)) = self.asked.front_mut().filter(|_| bytes > 0.0) {
+        while let Some((left, at)) = self.parts.front_mut().filter(|_| bytes > 0.0) {
             there = there.max(*at);
             if *left > bytes {
                 *left -= bytes;
                 break;
             }
             bytes -= *left;
-            self.asked.pop_front();
+            self.parts.pop_front();
         }
         Some(there)
+    }
+
+    /// What is left of them for a block that loads as many: lines end behind what is loaded of them, and that is the oldest.
+    fn left(mut self, bytes: f64) -> Asked {
+        self.take(self.bytes - bytes.min(self.bytes));
+        self
     }
 }
 
@@ -271,7 +294,9 @@ impl Multiprocessor<'_> {
         let each = self.work.warps.len();
         self.started += 1;
         let orders = if self.started == self.work.blocks { each } else { 0 };
-        self.blocks[place] = ResidentBlock::default();
+        let before = std::mem::take(&mut self.blocks[place]);
+        let asked = before.asked.left(before.loaded);
+        self.blocks[place] = ResidentBlock { again: asked.bytes, asked, ..ResidentBlock::default() };
         for of_block in 0..each {
             let (w, order) = (place * each + of_block, orders + of_block);
             self.warps[w] =
@@ -405,9 +430,12 @@ impl Multiprocessor<'_> {
             Effect::Ask(ask) if self.is_off(w, index, ask.share) => (now, Wait::Arithmetic),
             Effect::Ask(ask) => {
                 self.warps[w].times[index] += 1;
-                self.memory_at = self.memory_at.max(now as f64) + ask.bytes / self.clocks.memory_rate;
+                let block = &mut self.blocks[block];
+                let again = block.again.min(ask.bytes);
+                block.again -= again;
+                self.memory_at = self.memory_at.max(now as f64) + (ask.bytes - again) / self.clocks.memory_rate;
                 let at = (self.memory_at + self.clocks.memory - self.clocks.l2).max(now as f64) as u64;
-                self.blocks[block].asked.push_back((ask.bytes, at));
+                block.asked.put(ask.bytes - again, at);
                 (now + 1, Wait::Cache)
             }
             Effect::Commit => {
@@ -487,7 +515,8 @@ impl Multiprocessor<'_> {
         };
         if load.of_memory {
             let block = &mut self.blocks[self.warps[w].block];
-            let at = if let Some(there) = block.take(load.bytes) {
+            block.loaded += load.bytes;
+            let at = if let Some(there) = block.asked.take(load.bytes) {
                 of_l2(&mut self.l2_at).max(there as f64 + c.l2)
             } else {
                 self.memory_at = self.memory_at.max(now) + load.bytes / c.memory_rate;
