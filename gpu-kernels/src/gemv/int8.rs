@@ -155,10 +155,10 @@ pub(crate) mod frame {
         // SAFETY: the caller's promise: the unit is one of `x`.
         unsafe {
             let codes = x.from(int8::codes(BYTES, u));
-            let vectors: [[u32; 4]; 4] = core::array::from_fn(|i| if i < 2 * BYTES { codes.at(i).0 } else { [0; 4] });
+            let vectors: [[u32; 4]; 4] = core::array::from_fn(|i| if i < 2 * BYTES { codes.at(2 * i).0 } else { [0; 4] });
             let word = |byte: usize, q: usize| {
                 let word = int8::word(BYTES, byte, q);
-                vectors[word / 4][word % 4] as i32
+                vectors[word / 8][word % 4] as i32
             };
             Unit {
                 codes: core::array::from_fn(|byte| core::array::from_fn(|q| word(byte, q))),
@@ -280,7 +280,8 @@ pub(crate) mod frame {
                 let first = base as usize + 32 * part;
                 // A row that ends with the 32 units: where they lie is a constant.
                 let until = Record { lanes_log2: 5, units: first + 32, ..record };
-                let x = load::<BYTES>(x, first + lane());
+                // Of the lane, what is added is known from the beginning on.
+                let x = load::<BYTES>(x.from(int8::pairs(BYTES, first)), lane());
                 add_unit::<F, BYTES>(&mut acc, &memory, &until, &x, first + lane(), &words);
             }
             base += 32 * run as u32;
@@ -296,10 +297,12 @@ pub(crate) mod frame {
                 let chosen = a.chosen(role.again().column, record.vectors as u32);
                 memory = memory.map(|row| InMemory(row.0.from(chosen)));
             }
-            let mut u = base as usize + role.again().thread as usize % 32;
+            let lane = role.again().thread as usize % 32;
+            let mut u = base as usize + lane;
             while u < record.units {
                 let words = memory.map(|m| F::words(m, &record, u));
-                add_unit::<F, BYTES>(&mut acc, &memory, &record, &load(x, u), u, &words);
+                let x = load::<BYTES>(x.from(int8::pairs(BYTES, u - lane)), lane);
+                add_unit::<F, BYTES>(&mut acc, &memory, &record, &x, u, &words);
                 u += 32;
             }
         }

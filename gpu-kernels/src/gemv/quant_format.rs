@@ -78,36 +78,42 @@ pub mod int8 {
     #[repr(C)]
     pub struct I16Vector(pub U32x4);
 
-    /// Vectors that `cols` activations of `bytes` bytes take: five for each two units of one byte, or for each one of two.
+    /// Vectors that `cols` activations of `bytes` bytes take: those of whole pairs of units.
     #[must_use]
     pub const fn len(cols: u32, bytes: u32) -> u64 {
-        let units = cols.div_ceil(BLOCK) as u64;
-        5 * if bytes == 1 { units.div_ceil(2) } else { units }
+        pairs(bytes as usize, cols.div_ceil(BLOCK).next_multiple_of(2) as usize) as u64
     }
 
-    /// Where the codes of unit `u` begin, in vectors.
+    /// Vectors before unit `u`, an even number: of each pair of units the vectors of codes, two for each byte, which alternate, and
+    /// behind them the scales. So lanes that each load a vector of a unit load whole sectors of 32 bytes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn pairs(bytes: usize, u: usize) -> usize {
+        // In 32 bits, which a column's units fit by far.
+        (5 * bytes as u32 * (u as u32 / 2)) as usize
+    }
+
+    /// Where the codes of unit `u` begin, in vectors, of which every second one is its own.
     #[must_use]
     #[inline(always)]
     pub const fn codes(bytes: usize, u: usize) -> usize {
-        // In 32 bits, which a column's units fit by far.
-        let u = u as u32;
-        (if bytes == 1 { 2 * u + u / 2 } else { 5 * u }) as usize
+        pairs(bytes, u) + u % 2
     }
 
     /// Where the scale of unit `u` and what is beside it begin, in words.
     #[must_use]
     #[inline(always)]
     pub const fn scale(bytes: usize, u: usize) -> usize {
-        let u = u as u32;
-        (if bytes == 1 { 2 * (u + u / 2 * 8) + 16 } else { 20 * u + 16 }) as usize
+        4 * (pairs(bytes, u) + 4 * bytes) + 2 * bytes * (u % 2)
     }
 
-    /// Where the four codes of columns `4 * q` to `4 * q + 3` are among the words of a unit: byte `byte` of two, the highest first.
-    /// What lane `q % 4` of four multiplies with on tensor cores lies side by side.
+    /// Where the four codes of columns `4 * q` to `4 * q + 3` are among words, from the first of a unit on: byte `byte` of two, the highest
+    /// first. What lane `q % 4` of four multiplies with on tensor cores lies side by side.
     #[must_use]
     #[inline(always)]
     pub const fn word(bytes: usize, byte: usize, q: usize) -> usize {
-        (q % 4 * 2 + q / 4) * bytes + byte
+        let word = (q % 4 * 2 + q / 4) * bytes + byte;
+        8 * (word / 4) + word % 4
     }
 
     /// The largest code of `bytes` bytes: two signed bytes, the higher of which counts 256 times, reach `127 * 257`.

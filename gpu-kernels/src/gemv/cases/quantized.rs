@@ -27,7 +27,7 @@ impl<B: Bench> QuantizedOutput<B> {
         let format = u32::try_from(number).ok().and_then(QuantFormat::numbered);
         let unknown = || Failure::Launch(format!("no format of quantized activations has the number {number}"));
         let format = format.ok_or_else(unknown)?;
-        // Not undefined: of a column's last two units of eight bits there may be one alone.
+        // Not undefined: of a column's last two units there may be one alone.
         let quantized = bench.upload(&vec![U32x4([u32::MAX; 4]); columns * format.len(n as u32) as usize])?;
         let group_counters = bench.upload(&vec![0u32; columns * quant_format::groups(n as u32) as usize])?;
         Ok(Some(QuantizedOutput { format, columns, n, quantized, group_counters }))
@@ -57,10 +57,12 @@ impl<B: Bench> QuantizedOutput<B> {
         Quantize::new(self.format, &x, &mut want, n).columns(self.columns as u32, apart as u32).launch(bench)?;
         let words = |v: Vec<U32x4>| v.into_iter().flat_map(|v| v.0).collect::<Vec<u32>>();
         let used = |all: Vec<u32>| match self.format {
-            QuantFormat::I8 => {
+            QuantFormat::I8 | QuantFormat::I16 => {
+                let bytes = self.format.bytes() as usize;
                 let of_unit = |c: &[u32], u: usize| {
-                    let (codes, scale) = (4 * int8::codes(1, u), int8::scale(1, u));
-                    [&c[codes..codes + 8], &c[scale..scale + 2]].concat()
+                    let (codes, scale) = (4 * int8::codes(bytes, u), int8::scale(bytes, u));
+                    let codes = (0..2 * bytes).flat_map(|i| &c[codes + 8 * i..][..4]);
+                    codes.chain(&c[scale..scale + 2 * bytes]).copied().collect::<Vec<u32>>()
                 };
                 let of_column = |c: &[u32]| (0..self.n / 32).flat_map(|u| of_unit(c, u)).collect::<Vec<u32>>();
                 all.chunks(4 * self.format.len(n) as usize).flat_map(of_column).collect()

@@ -255,7 +255,7 @@ mod frame {
                 F::scales(Keeping(self.row, &numbers), &self.record, u);
                 let x = self.x.from(again(self.to_column) as usize);
                 let of_unit = x.from(int8::codes(BYTES, u));
-                let of_column = core::array::from_fn(|i| if i < 2 * BYTES { of_unit.at(i) } else { U32x4([0; 4]) });
+                let of_column = core::array::from_fn(|i| if i < 2 * BYTES { of_unit.at(2 * i) } else { U32x4([0; 4]) });
                 Loaded { u, codes, numbers, x: of_column, scale: Scale::load(x, u) }
             }
         }

@@ -66,7 +66,9 @@ impl Start {
         let place = Column::at(1, self.position).with_caches(self.capacity, keys.address(), values.address());
         let (h, q, f) = (sizes.hidden, layer.q_heads * layer.head_dim, sizes.feed_forward);
         let vectors = |n: u32| self.quant_format.map_or(0, |format| format.len(n)) as usize;
-        let mut quantized = [bench.output(vectors(h))?, bench.output(vectors(q).max(vectors(f)))?];
+        // Not undefined: of the last two units there may be one alone.
+        let mut places = |n: usize| bench.upload(&vec![U32x4([u32::MAX; 4]); n]);
+        let mut quantized = [places(vectors(h))?, places(vectors(q).max(vectors(f)))?];
         let scaled = bench.upload(&self.scaled)?;
         if let Some(format) = self.quant_format {
             Quantize::new(format, &scaled, &mut quantized[0], h).launch(bench)?;
