@@ -173,7 +173,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Gather<'_>)| {
             // SAFETY: as above.
             let (y, quantized) = unsafe {
-                (DeviceSlice::<f32>::from_raw_mut(0x8000, 64), DeviceSlice::<U32x4>::from_raw_mut(0x9000, 10))
+                (DeviceSlice::<f32>::from_raw_mut(0x8000, 64), DeviceSlice::<U32x4>::from_raw_mut(0x9000, 20))
             };
             let (cols, columns, x_stride, y_stride) = (32, 2, 32, 32);
             let mut launch = Gather { x, order, y, quantized, cols, columns, x_stride, y_stride, quant_format: NONE };

@@ -249,7 +249,9 @@ unsafe fn merge<T: Cached, const DIM: usize, const CHUNKS: usize>(
             let mut all = Gathered::<1, 4>::NONE;
             while w < active {
                 no_unroll();
-                let results: [_; TOGETHER] = core::array::from_fn(|n| found.of_warp::<T>((w + n).min(active - 1)));
+                let results: [_; TOGETHER] = core::array::from_fn(|n| {
+                    if w + n < active { found.of_warp::<T>(w + n) } else { ((f32::MIN, 0.0), 0.0, [0.0; 4]) }
+                });
                 for n in 0..TOGETHER {
                     if w + n < active {
                         let (state, units, v) = results[n];

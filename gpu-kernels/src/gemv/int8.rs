@@ -18,10 +18,10 @@
 //! [`Gemv::quantized`](super::Gemv::quantized) pick the entry points.
 //!
 //! The words of a unit lie so that [`tensor`](super::tensor) finds in one place what a lane needs: of each four columns `4 q` and of
-//! columns `16 + 4 q`, `q` from 0 to 3, the codes of both; of two bytes each, the word of high ones before that of low ones. Behind them
-//! lie for the unit the f32 `d` and the sums of the two halves' codes, in 16 bits each: of eight bits two words for each of two units, whose
-//! codes are both before them; of 16 a vector of `d`, of the sums of the higher bytes and of those of the lower ones, and of the f32 `d`
-//! times the sum of all codes.
+//! columns `16 + 4 q`, `q` from 0 to 3, the codes of both; of two bytes each, the word of high ones before that of low ones. The vectors of
+//! two units alternate: lanes that each load a vector of a unit of their own load whole sectors of memory, where they would load halves.
+//! Behind them lie for each of the two the f32 `d` and the sums of its halves' codes, in 16 bits each: of eight bits in two words; of 16 in a
+//! vector of `d`, of the sums of the higher bytes and of those of the lower ones, and of the f32 `d` times the sum of all codes.
 //!
 //! Sums of integers count from the bits of 1.5 * 2^23, and so are floats without a conversion, from which one fused multiply-add takes
 //! that off as it multiplies by `d`; `d` has 22 bits, so that what is taken off is exact. Of two bytes the higher ones' sum is the first
@@ -155,7 +155,8 @@ pub(crate) mod frame {
         // SAFETY: the caller's promise: the unit is one of `x`.
         unsafe {
             let codes = x.from(int8::codes(BYTES, u));
-            let vectors: [[u32; 4]; 4] = core::array::from_fn(|i| if i < 2 * BYTES { codes.at(2 * i).0 } else { [0; 4] });
+            let vectors: [[u32; 4]; 4] =
+                core::array::from_fn(|i| if i < 2 * BYTES { codes.at(2 * i).0 } else { [0; 4] });
             let word = |byte: usize, q: usize| {
                 let word = int8::word(BYTES, byte, q);
                 vectors[word / 8][word % 4] as i32
@@ -298,12 +299,12 @@ pub(crate) mod frame {
                 memory = memory.map(|row| InMemory(row.0.from(chosen)));
             }
             let lane = role.again().thread as usize % 32;
-            let mut u = base as usize + lane;
+            let (mut u, mut x) = (base as usize + lane, x.from(int8::pairs(BYTES, base as usize)));
             while u < record.units {
                 let words = memory.map(|m| F::words(m, &record, u));
-                let x = load::<BYTES>(x.from(int8::pairs(BYTES, u - lane)), lane);
-                add_unit::<F, BYTES>(&mut acc, &memory, &record, &x, u, &words);
+                add_unit::<F, BYTES>(&mut acc, &memory, &record, &load(x, lane), u, &words);
                 u += 32;
+                x = x.from(int8::pairs(BYTES, 32));
             }
         }
         (acc, zero, a)

@@ -242,7 +242,7 @@ pub(crate) mod frame {
         let (place, t) = (Place::now(role), lane() & 3);
         let (vectors, shared, mut row, mut scales, x) = find(&a, place, a.rows, a.cols);
         // Of short rows too little is left behind the first lines.
-        let ahead = vectors >= 16 * WARPS as u32;
+        let ahead = cfg!(target_feature = "sm_90") && vectors >= 16 * WARPS as u32;
         given.begin(WARPS as u32, vectors, ahead);
         given.wait();
         if ahead {

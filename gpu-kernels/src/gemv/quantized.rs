@@ -170,15 +170,16 @@ impl QuantizedArgs {
     #[inline(always)]
     pub(super) unsafe fn begin_at(self, blocks: u32, threads: u32, vectors: u32, ahead: bool) {
         grid::launch_dependents();
+        // Those of others were asked for by the blocks that had their slots before them.
+        if !cfg!(target_feature = "sm_90") || ahead && block::idx_x() >= slots() {
+            return;
+        }
         let thread = thread::idx_x();
         // SAFETY: as in `row`.
         unsafe {
             let first = blocks * (block::dim_x() / threads);
             let row = self.row(self.rows, first + thread / threads, 0, vectors);
-            // Those of others were asked for by the blocks that had their slots before them.
-            if !ahead || block::idx_x() < slots() {
-                self.epilogue.ask(row, vectors as usize, (thread % threads) as usize);
-            }
+            self.epilogue.ask(row, vectors as usize, (thread % threads) as usize);
         }
     }
 

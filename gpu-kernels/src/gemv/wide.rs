@@ -127,11 +127,10 @@ mod frame {
         }
         #[inline(always)]
         unsafe fn begin(self, threads: u32, vectors: u32, ahead: bool) {
-            if self.set.round != 0 {
-                return;
+            if self.set.round == 0 {
+                // SAFETY: the caller's promise.
+                unsafe { self.args.begin_at(block::idx_x() * self.set.rounds(), threads, vectors, ahead) }
             }
-            // SAFETY: the caller's promise.
-            unsafe { self.args.begin_at(block::idx_x() * self.set.rounds(), threads, vectors, ahead) }
         }
         #[inline(always)]
         unsafe fn wait(self) {

@@ -32,17 +32,19 @@ fn unit(words: &[u32], u: usize, format: QuantFormat) -> (Vec<i32>, f32, [i32; 2
     let bytes = |of: [usize; 8]| {
         of.into_iter().flat_map(|w| words[w].to_le_bytes()).map(|b| i32::from(b as i8)).collect::<Vec<i32>>()
     };
+    // Two units in 20 words or 40: vectors of codes, of which every second one is a unit's, and then what else there is, of each one.
+    let size = if format == QuantFormat::I8 { 20 } else { 40 };
+    let (first, scale) = (size * (u / 2) + 4 * (u % 2), size * (u / 2) + size / 5 * 4 + size / 10 * (u % 2));
+    let place = |w: usize| first + w / 4 * 8 + w % 4;
     if format == QuantFormat::I8 {
-        // Two units in 20 words: eight of codes each, then two each of what else there is.
-        let (codes, scale) = (20 * (u / 2) + 8 * (u % 2), 20 * (u / 2) + 16 + 2 * (u % 2));
         let [d, sums] = [scale, scale + 1].map(|i| words[i]);
-        let codes = bytes([0, 2, 4, 6, 1, 3, 5, 7].map(|w| codes + w));
+        let codes = bytes([0, 2, 4, 6, 1, 3, 5, 7].map(place));
         return (codes, f32::from_bits(d), [sums as i16 as i32, sums as i32 >> 16]);
     }
     let order = [0, 4, 8, 12, 2, 6, 10, 14];
-    let bytes = |byte: usize| bytes(order.map(|w| 20 * u + w + byte));
+    let bytes = |byte: usize| bytes(order.map(|w| place(w + byte)));
     let codes = bytes(0).iter().zip(bytes(1)).map(|(high, low)| 256 * high + low).collect();
-    let [d, high, low, sum] = [16, 17, 18, 19].map(|i| words[20 * u + i]);
+    let [d, high, low, sum] = [0, 1, 2, 3].map(|i| words[scale + i]);
     let halves = [high, low].map(|pair| [pair as i16 as i32, pair as i32 >> 16]);
     let sums = [0, 1].map(|half| 256 * halves[0][half] + halves[1][half]);
     assert_eq!(f32::from_bits(sum), f32::from_bits(d) * (sums[0] + sums[1]) as f32, "unit {u}");

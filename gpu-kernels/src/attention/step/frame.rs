@@ -159,8 +159,7 @@ pub unsafe fn attend_part<T: Cached>(a: &AttentionArgs, role: impl Role, memory:
     }
     if valid && before < length {
         let newest = length - before <= part;
-        let (from, to) =
-            ((start + before).max(lowest), if newest { c.position + 1 } else { start + before + part });
+        let (from, to) = ((start + before).max(lowest), if newest { c.position + 1 } else { start + before + part });
         if thread == 0 {
             ticket.set(1, parts(length, spot.splits()).0);
             ticket.set(FROM, from);

@@ -189,11 +189,12 @@ pub unsafe fn weighted_in_order(
     let shares = unsafe { memory.queries.from(4 * h * room as usize) };
     let (mut all, mut sum) = ([0.0f32; 4], 0.0);
     let (count, mut from) = (count as usize, 0);
-    // Loads of as many are under way together. Behind the last one that is taken again, and counts for nothing.
+    // Loads of as many are under way together.
     const TOGETHER: usize = 8;
     while from < count {
         no_unroll();
-        let values: [[f32; 4]; TOGETHER] = core::array::from_fn(|i| value((from + i).min(count - 1)));
+        let values: [[f32; 4]; TOGETHER] =
+            core::array::from_fn(|i| if from + i < count { value(from + i) } else { [0.0; 4] });
         for i in 0..TOGETHER {
             if from + i < count {
                 // SAFETY: of the head, written before the barrier.

@@ -256,7 +256,9 @@ mod frame {
                 let x = self.x.from(again(self.to_column) as usize);
                 let of_unit = x.from(int8::codes(BYTES, u));
                 let of_column = core::array::from_fn(|i| if i < 2 * BYTES { of_unit.at(2 * i) } else { U32x4([0; 4]) });
-                Loaded { u, codes, numbers, x: of_column, scale: Scale::load(x, u) }
+                // Of two bytes it is as far from the codes in both units of a pair.
+                let scale = if BYTES == 2 { Scale::at(of_unit, 8) } else { Scale::load(x, u) };
+                Loaded { u, codes, numbers, x: of_column, scale }
             }
         }
 
