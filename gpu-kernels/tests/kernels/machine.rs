@@ -89,11 +89,31 @@ impl Gpu {
 
     /// A buffer with guards, filled with the machine's poison (for floats: not a number of interest).
     pub fn poisoned<T: Element>(&self, len: usize) -> Buffer<T> {
+        let mut buffer = self.output_buffer(len);
+        // All ones is NaN in every float format.
+        self.write(&mut buffer, 0, &vec![bytemuck::pod_read_unaligned::<T>(&vec![0xFF; size_of::<T>()]); len]);
+        buffer
+    }
+
+    /// A buffer with guards for what a case writes: nothing of it is defined.
+    pub fn output_buffer<T: Element>(&self, len: usize) -> Buffer<T> {
         let bytes = (len + 2 * GUARD) * size_of::<T>();
         let base = self.machine.memory().alloc(bytes as u64, 256).unwrap();
-        // All ones is NaN in every float format.
-        self.machine.memory().write(base, &vec![0xFF; bytes]).unwrap();
-        Buffer { base, len, element: std::marker::PhantomData }
+        let buffer = Buffer { base, len, element: std::marker::PhantomData };
+        let guard = vec![0xFF; GUARD * size_of::<T>()];
+        for at in [base, buffer.start() + (len * size_of::<T>()) as u64] {
+            self.machine.memory().write(at, &guard).unwrap();
+        }
+        buffer
+    }
+
+    /// The contents, all of which a case wrote.
+    pub fn read_output<T: Element>(&self, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
+        let bytes = (buffer.len * size_of::<T>()) as u64;
+        match self.machine.memory().undefined_output(buffer.start(), bytes) {
+            Some(finding) => Err(finding.to_string()),
+            None => Ok(self.read(buffer)),
+        }
     }
 
     pub fn upload<T: Element>(&self, data: &[T]) -> Buffer<T> {
@@ -171,4 +191,16 @@ impl<T: Element> std::ops::DerefMut for Buffer<T> {
         // SAFETY: as in `deref`; the buffer is borrowed exclusively.
         unsafe { DeviceSlice::from_raw_mut(self.start(), self.len) }
     }
+}
+
+#[test]
+fn what_a_case_reads_and_nobody_wrote_is_an_error() {
+    let gpu = Gpu::new();
+    let mut buffer = gpu.output_buffer::<f32>(5);
+    let finding = gpu.read_output(&buffer).unwrap_err();
+    assert!(finding.contains("init::output") && finding.contains("20 undefined"), "{finding}");
+    gpu.write(&mut buffer, 0, &[1.0; 4]);
+    assert!(gpu.read_output(&buffer).unwrap_err().contains("4 undefined"));
+    gpu.write(&mut buffer, 4, &[2.0]);
+    assert_eq!(gpu.read_output(&buffer).unwrap(), [1.0, 1.0, 1.0, 1.0, 2.0]);
 }

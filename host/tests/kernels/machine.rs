@@ -62,6 +62,16 @@ impl Gpu {
         Buffer { whole, len }
     }
 
+    /// A buffer for what a case writes. Whether it writes all of it, the machine of the kernels' own tests knows.
+    pub fn output_buffer<T: Element>(&self, len: usize) -> Buffer<T> {
+        self.poisoned(len)
+    }
+
+    /// The contents of what a case wrote.
+    pub fn read_output<T: Element>(&self, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
+        Ok(self.read(buffer))
+    }
+
     pub fn upload<T: Element>(&self, data: &[T]) -> Buffer<T> {
         let mut buffer = self.poisoned(data.len());
         self.write(&mut buffer, 0, data);
