@@ -33,13 +33,15 @@ const WHOLE: usize = 1024;
 /// 1.98 GHz, 4.48 TB/s read.
 const SLOTS: f64 = 7.5;
 /// The same where a part has as few positions as parts do: a tile of tensor cores for half of a block's warps, so that more than half
-/// of the instructions norm and turn queries, and put together what warps and blocks found, in order: prompts get the same bits.
+/// of the instructions norm and turn queries, and put together what warps and blocks found, in order: prompts get the same bits. A fifth of
+/// them is for being over sooner: a block asks for keys and values before it stages queries, and has loads of several results under way
+/// together ([project](crate::commands::project) says by how much).
 const fn once(kv: KvType) -> f64 {
     match kv {
-        KvType::F16 => 4.1,
-        KvType::F32 => 6.5,
+        KvType::F16 => 4.9,
+        KvType::F32 => 5.7,
         // As many instructions for a quarter of the bytes.
-        KvType::Int8 => 9.7,
+        KvType::Int8 => 11.3,
     }
 }
 /// Share of the time in which tensor cores are busy, at least.

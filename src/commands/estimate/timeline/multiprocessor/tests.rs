@@ -165,6 +165,25 @@ fn what_was_asked_for_ahead_is_nearer() {
 }
 
 #[test]
+fn what_a_block_asked_for_and_left_is_there_for_the_one_that_takes_its_place() {
+    // Its own bytes, and as many again or more.
+    let of = |more: f64, blocks: u64, resident: u64| {
+        let used = operation(Effect::Result(5, Wait::Arithmetic), &[2], &[9]);
+        let all = [ask(512.0, 1.0), ask(more, 1.0), load(512.0, 1, 2), used];
+        ran(&all, &[vec![0, 1, 2, 3]], (blocks, resident), &CLOCKS).clocks
+    };
+    let next = |more: f64| of(more, 2, 1) - of(more, 1, 1);
+    // From memory, and from L2: what was asked for is not asked for again.
+    assert!((800..1000).contains(&next(0.0)), "{}", next(0.0));
+    assert!((100 + 200..100 + 250).contains(&next(512.0)), "{}", next(512.0));
+    // One beside it has asked for what it loads itself.
+    assert!(of(512.0, 2, 2) < of(512.0, 1, 1) + 100);
+    // More than a block loads is more than it needed, and no store of bytes.
+    let few = of(5120.0, 3, 1) - of(5120.0, 2, 1);
+    assert!(few > next(512.0), "{few}");
+}
+
+#[test]
 fn the_path_has_each_clock_once_and_goes_over_barriers_to_the_warp_that_was_last() {
     // Warp 0 waits at a barrier for warp 1, which waits for memory.
     let operations = [
