@@ -138,7 +138,9 @@ of_three! {
 pub fn multiprocessors() -> u32 {
     let n: u32;
     // SAFETY: reads a special register.
-    unsafe { asm!("mov.u32 {0}, %nsmid;", lateout(reg32) n, options(pure, nomem, nostack, preserves_flags)) };
+    unsafe {
+        core::arch::asm!("mov.u32 {0}, %nsmid;", lateout(reg32) n, options(pure, nomem, nostack, preserves_flags))
+    };
     n
 }
 
