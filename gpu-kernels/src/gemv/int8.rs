@@ -250,12 +250,7 @@ pub(crate) mod frame {
         };
         let (record, mut memory, x) = find(&a, Place::now(role), role.threads());
         let vectors = record.vectors as u32;
-        let ahead = asks_behind(THREADS_A_ROW, vectors);
-        given.begin(THREADS_A_ROW, vectors, ahead);
-        given.wait();
-        if ahead {
-            given.ask_behind(THREADS_A_ROW, vectors);
-        }
+        given.start(THREADS_A_ROW, vectors, asks_behind(THREADS_A_ROW, vectors));
         if a.experts.is_some() {
             let chosen = a.chosen(role.again().column, record.vectors as u32);
             memory = memory.map(|row| InMemory(row.0.from(chosen)));

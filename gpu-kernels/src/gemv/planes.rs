@@ -76,7 +76,7 @@ const fn len_of<const BYTES: u32>(cols: u32) -> u64 {
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 pub(crate) mod frame {
-    use super::super::quantized::{Invocation, QuantizedArgs};
+    use super::super::quantized::{Invocation, QuantizedArgs, rows_are_long};
     use super::*;
     use crate::format::{
         decode::Decode,
@@ -241,13 +241,7 @@ pub(crate) mod frame {
         };
         let (place, t) = (Place::now(role), lane() & 3);
         let (vectors, shared, mut row, mut scales, x) = find(&a, place, a.rows, a.cols);
-        // Of short rows too little is left behind the first lines.
-        let ahead = cfg!(target_feature = "sm_90") && vectors >= 16 * WARPS as u32;
-        given.begin(WARPS as u32, vectors, ahead);
-        given.wait();
-        if ahead {
-            given.ask_behind(WARPS as u32, vectors);
-        }
+        given.start(WARPS as u32, vectors, rows_are_long(WARPS as u32, vectors));
         if a.experts.is_some() {
             let chosen = a.chosen(role.again().column, vectors);
             (row, scales) = (row.map(|row| row.from(chosen)), scales.from(8 * chosen));

@@ -52,6 +52,18 @@ pub(crate) trait Invocation: Copy {
     unsafe fn wait(self);
     /// What else is asked for of weights, with arguments as of [`begin`](Self::begin).
     unsafe fn ask_behind(self, _threads: u32, _vectors: u32) {}
+    /// The start of a block, up to where what launches before wrote may be read: arguments are those of [`begin`](Self::begin).
+    #[inline(always)]
+    unsafe fn start(self, threads: u32, vectors: u32, ahead: bool) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.begin(threads, vectors, ahead);
+            self.wait();
+            if ahead {
+                self.ask_behind(threads, vectors);
+            }
+        }
+    }
 }
 
 /// The arguments of an entry point.
@@ -118,14 +130,21 @@ fn slots() -> u32 {
     grid::multiprocessors() * if threads >= RESIDENT { 1 } else { RESIDENT / threads }
 }
 
-/// Whether blocks [ask](Invocation::ask_behind) for more than first lines: rows are much longer than these, or blocks follow on others. Else
-/// it is not worth its code. `threads` and `vectors` are as for [`begin`](Invocation::begin).
+/// Whether much is left of rows behind the lines that a block asks for at first: else it is not worth the code that asks. `threads` and
+/// `vectors` are as for [`begin`](Invocation::begin).
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[inline(always)]
+pub(super) fn rows_are_long(threads: u32, vectors: u32) -> bool {
+    cfg!(target_feature = "sm_90") && vectors >= 16 * threads
+}
+
+/// Whether blocks [ask](Invocation::ask_behind) for more than first lines: [rows are long](rows_are_long), or blocks follow on others.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
 pub(super) fn asks_behind(threads: u32, vectors: u32) -> bool {
     // Of 128 multiprocessors.
     const SLOTS: u32 = 128 * RESIDENT;
-    cfg!(target_feature = "sm_90") && (vectors >= 16 * threads || grid::dim_x() * block::dim_x() > SLOTS)
+    cfg!(target_feature = "sm_90") && (rows_are_long(threads, vectors) || grid::dim_x() * block::dim_x() > SLOTS)
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]

@@ -37,12 +37,7 @@ impl OutputColumns {
 pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<f32>) {
     let record = F::record(a.cols as usize, a.block_units);
     let (threads, vectors) = (THREADS / BLOCK_ROWS, record.vectors as u32);
-    let ahead = asks_behind(threads, vectors);
-    a.begin(threads, vectors, ahead);
-    a.wait();
-    if ahead {
-        a.ask_behind(threads, vectors);
-    }
+    a.start(threads, vectors, asks_behind(threads, vectors));
     let columns = OutputColumns::of(&a);
     let matrix = a.chosen(columns.first, record.vectors as u32);
     let rows: [InMemory; ROWS] = core::array::from_fn(|r| {
