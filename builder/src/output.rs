@@ -85,7 +85,8 @@ impl Writer<'_> {
             kernels: kernels.into_values().collect(),
         };
         let manifest_path = folder.join("manifest.json");
-        let json = serde_json::to_string_pretty(&manifest)
+        // Without blanks, which would be half of what programs embed.
+        let json = serde_json::to_string(&manifest)
             .map_err(|error| BuildError::Answer { what: "the manifest".to_owned(), reason: error.to_string() })?;
         let pack_path = folder.join("kernels.pack");
         let pack = std::thread::scope(|scope| {

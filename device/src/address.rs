@@ -26,7 +26,7 @@ use core::fmt;
 #[repr(transparent)]
 pub struct DeviceAddress(u64);
 
-crate::element::transparent_bits!(DeviceAddress, u64);
+crate::element::transparent_bits!(DeviceAddress, u64, 0b11);
 
 impl DeviceAddress {
     /// The address of nothing.

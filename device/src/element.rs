@@ -81,7 +81,7 @@ mod operators {
 /// Makes a `#[repr(transparent)]` tuple struct of plain bits an element, of shared memory as well.
 macro_rules! transparent_element {
     ($name:ident, $bits:ident) => {
-        crate::element::transparent_bits!($name, $bits);
+        crate::element::transparent_bits!($name, $bits, 0);
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: a number.
         unsafe impl crate::element::Plain for $name {}
@@ -89,9 +89,9 @@ macro_rules! transparent_element {
 }
 pub(crate) use transparent_element;
 
-/// The same for what may be an address.
+/// The same for what may be an address, of which some words vary.
 macro_rules! transparent_bits {
-    ($name:ident, $bits:ident) => {
+    ($name:ident, $bits:ident, $varies:expr) => {
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: a transparent wrapper of plain bits, for which zero is valid.
         unsafe impl bytemuck::Zeroable for $name {}
@@ -99,7 +99,10 @@ macro_rules! transparent_bits {
         // SAFETY: a transparent wrapper of plain bits: no padding, all bits valid.
         unsafe impl bytemuck::Pod for $name {}
         // SAFETY: a transparent wrapper of plain bits: no padding, all bits valid.
-        unsafe impl crate::Element for $name {}
+        unsafe impl crate::Element for $name {
+            #[cfg(not(target_arch = "nvptx64"))]
+            const VARIES: u32 = $varies;
+        }
         #[cfg(target_arch = "nvptx64")]
         impl crate::shared::SharedElement for $name {
             #[inline(always)]
@@ -132,7 +135,25 @@ pub(crate) use transparent_bits;
     note = "use an integer, `f32`, `f64`, `f16`, `bf16`, an array of these, or a `#[repr(C)]` struct of them with `#[derive(Clone, Copy, Element)]`"
 )]
 #[cfg(not(target_arch = "nvptx64"))]
-pub unsafe trait Element: Copy + bytemuck::Pod + 'static {}
+pub unsafe trait Element: Copy + bytemuck::Pod + 'static {
+    /// Its words of four bytes, a bit for each, in which something differs between launches that are otherwise alike: a launch's own code
+    /// does not have them as constants. Addresses do, and fields that `#[derive(Element)]` finds marked with `#[varies]`. Nor are words behind the
+    /// first 32 constants.
+    const VARIES: u32 = 0;
+}
+
+/// [`Element::VARIES`] of a field at an offset of a struct; `all`: of each of its bytes.
+#[cfg(not(target_arch = "nvptx64"))]
+pub const fn varying<T: Element>(offset: usize, all: bool) -> u32 {
+    let (mut varies, mut byte) = (0, 0);
+    while byte < size_of::<T>() && offset + byte < 128 {
+        if all || byte >= 128 || T::VARIES >> (byte / 4) & 1 == 1 {
+            varies |= 1 << ((offset + byte) / 4);
+        }
+        byte += 1;
+    }
+    varies
+}
 
 /// An [`Element`] in which no [`DeviceAddress`](crate::DeviceAddress) lies: a kernel that takes nothing else reaches the
 /// buffers of its arguments and no other memory.
@@ -175,7 +196,10 @@ macro_rules! elements {
 elements!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64, f16, bf16);
 
 // SAFETY: an array has the size of its elements laid one after the other, and they are elements.
-unsafe impl<T: Element, const N: usize> Element for [T; N] {}
+unsafe impl<T: Element, const N: usize> Element for [T; N] {
+    #[cfg(not(target_arch = "nvptx64"))]
+    const VARIES: u32 = if T::VARIES == 0 { 0 } else { u32::MAX };
+}
 #[cfg(not(target_arch = "nvptx64"))]
 // SAFETY: its elements hold no addresses.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}

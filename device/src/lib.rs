@@ -256,6 +256,8 @@ pub mod __private {
     #[cfg(target_arch = "nvptx64")]
     pub use crate::args::Glob;
     #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::element::varying;
+    #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::launch::args_fit;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use bytemuck;

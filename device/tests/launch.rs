@@ -253,3 +253,69 @@ fn contract_messages() {
             .contains("expected at least 18446744073709551615 elements")
     );
 }
+
+/// A struct in which some bytes differ between launches.
+#[derive(Clone, Copy, Element)]
+#[repr(C)]
+pub struct Place {
+    /// Rows.
+    pub rows: u32,
+    /// The layer's number.
+    #[varies]
+    pub layer: u32,
+    /// What is looked up.
+    pub table: DeviceAddress,
+}
+
+/// One in another, and behind the bytes that are told apart.
+#[derive(Clone, Copy, Element)]
+#[repr(C)]
+pub struct Places {
+    /// Columns.
+    pub cols: u64,
+    /// The first one.
+    pub first: Place,
+    /// What follows.
+    pub links: [DeviceAddress; 1],
+    /// As many as there is room for.
+    pub numbers: [u32; 24],
+    /// What is no constant.
+    pub behind: u64,
+}
+
+/// One whose fields are less than a word.
+#[derive(Clone, Copy, Element)]
+#[repr(C)]
+pub struct Halves {
+    /// The lower one.
+    pub low: u16,
+    /// The upper one.
+    #[varies]
+    pub high: u16,
+    /// Behind them.
+    pub word: u32,
+}
+
+/// All of which varies.
+#[derive(Clone, Copy, Element)]
+#[repr(transparent)]
+pub struct Marked(#[varies] [u32; 40]);
+
+/// Takes all of them.
+#[kernel(block = 1)]
+pub unsafe fn scattered(x: In<u32>, n: u32, p: Places, marked: Marked, at: Place) {}
+
+#[test]
+fn addresses_and_what_is_marked_varies() {
+    assert_eq!((Window::VARIES, <[f32; 4]>::VARIES), (0, 0));
+    assert_eq!((DeviceAddress::VARIES, Place::VARIES, Marked::VARIES), (0b11, 0b1110, u32::MAX));
+    assert_eq!(Halves::VARIES, 1);
+    assert_eq!(Places::VARIES, 0b11 << 6 | 0b1110 << 2);
+    let varies = |arg: usize, byte: usize| Scattered::META.args[arg].varies_at(byte);
+    assert!((0..8).all(|byte| varies(0, byte)), "an address");
+    assert!((0..4).all(|byte| !varies(1, byte)));
+    assert_eq!((0..16).filter(|byte| !varies(4, *byte)).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert!((0..12).all(|byte| !varies(2, byte)) && (12..32).all(|byte| varies(2, byte)));
+    assert!((32..128).all(|byte| !varies(2, byte)) && (128..136).all(|byte| varies(2, byte)));
+    assert!(varies(3, 0) && varies(3, 159));
+}

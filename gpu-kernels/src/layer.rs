@@ -25,6 +25,7 @@ pub const MAX_GROUP: u32 = 16;
 #[repr(C)]
 pub struct Layer {
     /// The layer's number in the caches.
+    #[varies]
     pub index: u32,
     /// Query heads.
     pub q_heads: u32,

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{Data, DeriveInput, Error, Fields, Result, Type, spanned::Spanned};
+use syn::{Data, DeriveInput, Error, Field, Fields, Member, Result, Type, spanned::Spanned};
 
 /// What `#[derive(Element)]` adds to a struct.
 pub fn derive(item: TokenStream) -> Result<TokenStream> {
@@ -32,7 +32,8 @@ pub fn derive(item: TokenStream) -> Result<TokenStream> {
     let padding = quote_spanned! {name.span()=>
         const _: () = assert!(::core::mem::size_of::<#name>() == #(::core::mem::size_of::<#types>())+*, #message);
     };
-    let implementations = implementations(name, &types);
+    let varies = varies(name, fields)?;
+    let implementations = implementations(name, &types, &varies);
     Ok(quote! {
         const _: () = {
             const fn is_element<T: ::warpsmith_device::Element>() {}
@@ -87,8 +88,26 @@ fn check_layout(input: &DeriveInput) -> Result<()> {
     Ok(())
 }
 
+/// The words that are no constants of a launch's own code: those of marked fields, and what fields say of themselves.
+fn varies(name: &Ident, fields: &Fields) -> Result<TokenStream> {
+    let of = |(i, field): (usize, &Field)| {
+        let mut marked = false;
+        for attr in field.attrs.iter().filter(|a| a.path().is_ident("varies")) {
+            attr.meta.require_path_only()?;
+            marked = true;
+        }
+        let member = field.ident.clone().map_or(Member::Unnamed(i.into()), Member::Named);
+        let ty = &field.ty;
+        Ok(quote! {
+            ::warpsmith_device::__private::varying::<#ty>(::core::mem::offset_of!(#name, #member), #marked)
+        })
+    };
+    let fields = fields.iter().enumerate().map(of).collect::<Result<Vec<_>>>()?;
+    Ok(quote!(#(#fields)|*))
+}
+
 /// The traits of a struct that has been found to be an `Element`.
-fn implementations(name: &Ident, types: &[&Type]) -> TokenStream {
+fn implementations(name: &Ident, types: &[&Type], varies: &TokenStream) -> TokenStream {
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: every field is an `Element`, for which zero is valid.
@@ -97,7 +116,10 @@ fn implementations(name: &Ident, types: &[&Type]) -> TokenStream {
         // SAFETY: `repr(C)`, every field is an `Element`, and the assertion above excludes padding.
         unsafe impl ::warpsmith_device::__private::bytemuck::Pod for #name {}
         // SAFETY: `repr(C)`, every field is an `Element`, and the assertion above excludes padding.
-        unsafe impl ::warpsmith_device::Element for #name {}
+        unsafe impl ::warpsmith_device::Element for #name {
+            #[cfg(not(target_arch = "nvptx64"))]
+            const VARIES: u32 = #varies;
+        }
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: no field holds an address. (`for` lets the bound be false: the struct is then no `Plain`.)
         unsafe impl ::warpsmith_device::Plain for #name where #(for<'plain> #types: ::warpsmith_device::Plain),* {}

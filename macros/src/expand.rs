@@ -449,11 +449,13 @@ fn field(a: &Argument) -> TokenStream {
 fn metadata(a: &Argument) -> TokenStream {
     let (id, ty, element) = (a.name.unraw().to_string(), type_text(&a.ty), a.element());
     let element_name = type_text(element);
-    let (kind, param) = match &a.kind {
-        Kind::Buffer(Buffer::In | Buffer::Awaited, _) => ("In", quote!(u64)),
-        Kind::Buffer(b, _) => (b.type_name(), quote!(u64)),
-        Kind::Scalar => ("Scalar", quote!(#element)),
-        Kind::Struct => ("Struct", quote!(#element)),
+    let value = || (quote!(#element), quote!(<#element as ::warpsmith_device::Element>::VARIES));
+    let address = || (quote!(u64), quote!(u32::MAX));
+    let (kind, (param, varies)) = match &a.kind {
+        Kind::Buffer(Buffer::In | Buffer::Awaited, _) => ("In", address()),
+        Kind::Buffer(b, _) => (b.type_name(), address()),
+        Kind::Scalar => ("Scalar", value()),
+        Kind::Struct => ("Struct", value()),
     };
     let kind = Ident::new(kind, Span::call_site());
     quote! {
@@ -466,6 +468,7 @@ fn metadata(a: &Argument) -> TokenStream {
             align: ::core::mem::align_of::<#param>() as u32,
             element_size: ::core::mem::size_of::<#element>() as u32,
             element_align: ::core::mem::align_of::<#element>() as u32,
+            varies: #varies,
         }
     }
 }

@@ -17,6 +17,7 @@
 //! ```
 
 pub mod ast;
+mod constants;
 mod diagnostics;
 pub mod isa;
 mod lexer;
@@ -26,6 +27,7 @@ mod parser;
 pub mod pragma;
 mod tune;
 
+pub use constants::{Constant, with_constants};
 pub use diagnostics::Diagnostic;
 pub use link::{Input, Linked, link};
 pub use outline::{outline, outline_by_parts};

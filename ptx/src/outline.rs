@@ -120,6 +120,18 @@ pub struct VariableOutline<'a> {
     pub is_extern: bool,
 }
 
+/// Whether a variable of this name is the memory of a constant, which nothing writes: rustc names it `alloc_` and a hash, and LLVM what has no name (no static is so)
+/// `anon.`, a hash of the text and a number, with `_$_` for points.
+#[must_use]
+pub fn is_constant(name: &str) -> bool {
+    let is_hash = |hash: &str| hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    let of_llvm = || name.strip_prefix("anon_$_")?.split_once("_$_");
+    name.trim_start_matches("__").strip_prefix("alloc_").is_some_and(is_hash)
+        || of_llvm().is_some_and(|(hash, number)| {
+            is_hash(hash) && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+        })
+}
+
 /// A token, and behind an opcode the modifiers that are written to it: `ld.global.b32`.
 #[derive(Clone, Copy, Debug)]
 struct Word<'a> {

@@ -13,7 +13,7 @@
 
 use crate::device::set_capturing;
 use crate::graph::{Graph, Retained};
-use crate::launch::{Owners, Prepared, launchers};
+use crate::launch::{Code, Owners, Prepared, launchers};
 use crate::ops::{self, Pattern};
 use crate::stream::{State, StreamInner};
 use crate::sys::{self, cu};
@@ -56,6 +56,8 @@ use warpsmith_driver_api::CUgraph;
 pub struct Capture<'a> {
     pub(crate) stream: &'a StreamInner,
     pub(crate) recorded: Recorded,
+    /// Of launches from here on.
+    code: Code,
     /// The text of the first failure, which the closure must not ignore.
     failed: Option<String>,
     // A capture belongs to the thread that began it.
@@ -107,8 +109,13 @@ impl Stream {
     ) -> Result<(Template, Recorded), E> {
         self.inner.device.enter("Stream::capture")?;
         let open = OpenCapture::begin(&self.inner)?;
-        let mut scope =
-            Capture { stream: &self.inner, recorded: Recorded::default(), failed: None, thread: PhantomData };
+        let mut scope = Capture {
+            stream: &self.inner,
+            recorded: Recorded::default(),
+            code: Code::General,
+            failed: None,
+            thread: PhantomData,
+        };
         let result = f(&mut scope);
         // On unwinding, `open` is dropped and does the same.
         let ended = open.end();
@@ -290,6 +297,28 @@ impl Capture<'_> {
         self.recorded.foreign
     }
 
+    /// Launches from here on get code of their own, in which the values that they pass (scalars and structs, but no
+    /// addresses, nor fields marked `#[varies]`) are constants: they never change in a graph, and its kernels have neither the branches that they decide against nor the instructions that compute with them.
+    /// Results have the same bits. It is compiled when it is first recorded, 0.1 to 0.2 s a launch on a GPU, unless an equal launch was, in
+    /// this process or, by the cache of compiled code, in another.
+    ///
+    /// The code for all launches is taken by cooperative launches, for kernels with variables in global memory that may be written, for
+    /// kernels that came as a text that was not cut into modules, and where the program carries machine code for the device.
+    ///
+    /// ```no_run
+    /// # use warpsmith_runtime::{Buffer, Device, Error, Stream};
+    /// # use gpu_kernels::activation::Swiglu;
+    /// # fn f(stream: &Stream, gate: &Buffer<f32>, up: &Buffer<f32>, y: &mut Buffer<f32>) -> Result<(), Error> {
+    /// let graph = stream.capture(|scope| {
+    ///     scope.specialise();
+    ///     scope.launch(Swiglu { gate, up, y, n: 4096 })
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn specialise(&mut self) {
+        self.code = Code::Special;
+    }
+
     pub(crate) fn record<R>(
         &mut self,
         f: impl FnOnce(&StreamInner, &mut Recorded) -> Result<R, Error>,
@@ -319,8 +348,9 @@ impl Capture<'_> {
     /// # Safety
     /// As for `launch_unchecked`.
     unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), Error> {
+        let code = self.code;
         self.record(|stream, recorded| {
-            let mut launch = Prepared::new(&stream.device, kernel, Owners::Known)?;
+            let mut launch = Prepared::new(&stream.device, kernel, code, Owners::Known)?;
             // SAFETY: the stream is alive; `Stream::capture` has made its context current, and
             // nothing that runs in between changes that on this thread.
             unsafe { launch.enqueue(stream.raw()) }?;

@@ -19,7 +19,7 @@
 mod inner;
 
 use crate::code_cache::CodeCache;
-use crate::launch::check_shared;
+use crate::launch::{Code, Owners, Prepared, check_shared};
 use crate::memory::{Memory, lock};
 use crate::module::DeviceModules;
 use crate::stream::StreamInner;
@@ -30,7 +30,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
-use warpsmith_device::{Element, KernelMeta};
+use warpsmith_device::{AnyKernel, Element, KernelMeta};
 use warpsmith_driver_api::CUcontext;
 use warpsmith_driver_api::Engine;
 
@@ -318,6 +318,12 @@ impl Device {
     pub fn warm(&self, kernels: impl IntoIterator<Item = &'static KernelMeta>) -> Result<(), Error> {
         self.inner.enter("Device::warm")?;
         kernels.into_iter().try_for_each(|meta| self.inner.modules.bind(&self.inner, meta).map(drop))
+    }
+
+    /// Loads the code of its own that a launch gets in a capture that [specialises](crate::Capture::specialise), ahead of it.
+    pub fn warm_specialised(&self, launch: &dyn AnyKernel) -> Result<(), Error> {
+        self.inner.enter("Device::warm_specialised")?;
+        Prepared::new(&self.inner, launch, Code::Special, Owners::Any).map(drop)
     }
 
     /// [Loads](Device::load) the image, and every kernel of it ahead of its first use.

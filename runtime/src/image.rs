@@ -252,6 +252,11 @@ impl Modules {
         matches!(self.code, Found::Packed { .. })
     }
 
+    /// Whether there is machine code of them for the device.
+    pub fn have_cubins(&self) -> bool {
+        matches!(self.code, Found::Packed { cubins: Some(_), .. })
+    }
+
     /// The module of a kernel.
     pub fn of(&self, kernel: &str) -> Option<usize> {
         match &self.code {

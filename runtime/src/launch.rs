@@ -1,5 +1,6 @@
 //! From a typed launch to the driver's arguments, checked on the way.
 
+use crate::constants::Constants;
 use crate::module::BoundKernel;
 use crate::order::Use;
 use crate::sys::{self, cu};
@@ -106,14 +107,28 @@ pub enum Owners {
     Known,
 }
 
+/// Which code of its kernel a launch has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Code {
+    /// The same for all launches.
+    #[default]
+    General,
+    /// With the launch's [constants](Constants).
+    Special,
+}
+
 impl Prepared {
     /// Checks everything about the launch of `kernel` that can be known before it runs.
-    pub fn new(device: &DeviceInner, kernel: &dyn AnyKernel, accept: Owners) -> Result<Prepared, Error> {
+    pub fn new(device: &DeviceInner, kernel: &dyn AnyKernel, code: Code, accept: Owners) -> Result<Prepared, Error> {
         let meta = kernel.meta();
         kernel.check()?;
         let geometry = kernel.geometry();
         geometry.check(meta)?;
-        let bound = device.modules.bind(device, meta)?;
+        let constants = match code {
+            Code::General => Constants::default(),
+            Code::Special => Constants::of(kernel),
+        };
+        let bound = device.modules.bind_special(device, meta, constants)?;
         let block = geometry.block_for(meta);
         check_limits(device, &bound, meta, geometry.grid, block)?;
         check_shared(device, &bound, meta, geometry.dynamic_shared)?;

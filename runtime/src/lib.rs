@@ -34,6 +34,7 @@
 mod buffer;
 mod capture;
 pub mod code_cache;
+mod constants;
 mod device;
 mod error;
 mod event;
@@ -58,6 +59,7 @@ mod sys;
 
 pub use buffer::Buffer;
 pub use capture::Capture;
+pub use constants::Constants;
 pub use device::{Device, Limits, MemoryInfo};
 pub use error::Error;
 pub use event::Event;

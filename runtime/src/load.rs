@@ -25,31 +25,35 @@ pub struct ModuleCode<'a> {
 impl ModuleCode<'_> {
     /// Loads it into the current context; of PTX the one with lines or without.
     pub fn load(&self, cache: Option<&CodeCache>, with_lines: bool) -> Result<Module, Error> {
-        let (library, sm) = (self.image.library(), self.modules.sm);
         if let Some((target, cubin)) = self.modules.cubin(self.number)? {
             match Module::from_cubin(cubin, &[]) {
                 Ok(module) => return Ok(module),
                 Err(error) => self.refused("machine code of the program", target, error),
             }
         }
-        let text = self.modules.text(self.number, with_lines)?;
+        self.load_text(cache, &self.modules.text(self.number, with_lines)?)
+    }
+
+    /// Loads such a text of it.
+    pub fn load_text(&self, cache: Option<&CodeCache>, text: &str) -> Result<Module, Error> {
+        let (library, sm) = (self.image.library(), self.modules.sm);
         if text.contains('\0') {
             return Err(self.image.refuse(format!("its code for sm_{sm} holds a zero byte")));
         }
         if let Some(cache) = cache
-            && let Some(code) = cache.code(&text)
+            && let Some(code) = cache.code(text)
         {
             match Module::from_cubin(code, &[]) {
                 Ok(module) => return Ok(module),
                 Err(error) => {
                     self.refused("compiled code of the cache", &format!("sm_{sm}"), error);
-                    cache.forget(&text);
+                    cache.forget(text);
                 }
             }
         }
-        Module::from_ptx(&text, &[]).map_err(|error| {
+        Module::from_ptx(text, &[]).map_err(|error| {
             // `cust` has no option for the compiler's log: try again, to hear the reason.
-            let source = Box::new(with_versions(with_log(load_error(error), &text), &text));
+            let source = Box::new(with_versions(with_log(load_error(error), text), text));
             Error::ModuleLoad { library: library.into(), sm, source }
         })
     }

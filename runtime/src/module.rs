@@ -6,10 +6,13 @@
 //! its library takes its place: then it is unloaded at a later load, once no graph keeps it and
 //! every stream has done its work, so that a kernel that runs never loses its code.
 //!
+//! A graph's launches may have modules of their own, with [constants](Constants) in them.
+//!
 //! A launch is bound to its module once: arguments, kinds, sizes, offsets and the block are
 //! compared between the program's own description (`Kernel::META`) and the manifest of what was
 //! loaded. A difference is [`Error::StaleModule`], before anything runs.
 
+use crate::constants::Constants;
 use crate::image::{self, KernelImage, SHIPPED};
 use crate::load::ModuleCode;
 use crate::memory::lock;
@@ -30,6 +33,8 @@ struct Library {
     modules: image::Modules,
     /// Each when it is first wanted.
     loaded: Vec<OnceLock<Arc<LoadedModule>>>,
+    /// Those that have [constants](Constants) in them.
+    special: Mutex<Vec<Arc<LoadedModule>>>,
 }
 
 /// A module on a device.
@@ -76,9 +81,12 @@ struct Table {
     libraries: BTreeMap<String, Arc<Library>>,
     /// Replaced by a newer image of the same library; their kernels may still run.
     retired: Vec<Arc<LoadedModule>>,
-    /// By the address of `Kernel::META`: a static, so the same address is the same kernel.
-    bound: HashMap<usize, Arc<BoundKernel>>,
+    /// By the address of `Kernel::META`: a static, so the same address is the same kernel. And by what are constants in it.
+    bound: HashMap<(usize, Constants), Arc<BoundKernel>>,
 }
+
+/// Modules with [constants](Constants) that a library keeps, though no graph has them any more.
+const MOST_SPECIAL: usize = 256;
 
 impl DeviceModules {
     fn table(&self) -> RwLockReadGuard<'_, Table> {
@@ -105,7 +113,8 @@ impl DeviceModules {
         }
         self.with_table(|table| {
             if let Some(old) = table.libraries.insert(image.library().into(), library) {
-                let gone: Vec<_> = old.loaded.iter().filter_map(OnceLock::get).cloned().collect();
+                let special = std::mem::take(&mut *lock(&old.special));
+                let gone: Vec<_> = old.loaded.iter().filter_map(OnceLock::get).cloned().chain(special).collect();
                 table.bound.retain(|_, bound| !gone.iter().any(|module| Arc::ptr_eq(&bound.module, module)));
                 table.retired.extend(gone);
             }
@@ -150,7 +159,17 @@ impl DeviceModules {
 
     /// The code of a kernel, checked against the program's description of it. Loads its module if that is not.
     pub fn bind(&self, device: &DeviceInner, meta: &'static KernelMeta) -> Result<Arc<BoundKernel>, Error> {
-        let key = std::ptr::from_ref(meta).addr();
+        self.bind_special(device, meta, Constants::default())
+    }
+
+    /// The same with constants in it, where there may be [such code](Library::special).
+    pub fn bind_special(
+        &self,
+        device: &DeviceInner,
+        meta: &'static KernelMeta,
+        constants: Constants,
+    ) -> Result<Arc<BoundKernel>, Error> {
+        let key = (std::ptr::from_ref(meta).addr(), constants);
         if let Some(bound) = self.table().bound.get(&key) {
             return Ok(bound.clone());
         }
@@ -168,9 +187,30 @@ impl DeviceModules {
             loaded: table.libraries.keys().cloned().collect(),
         })?;
         drop(table);
-        let bound = Arc::new(library.bind(device, meta)?);
-        self.with_table(|table| table.bound.insert(key, bound.clone()));
+        let bound = Arc::new(library.bind(device, meta, &key.1)?);
+        self.with_table(|table| {
+            table.bound.insert(key, bound.clone());
+            table.retire_idle(&library);
+        });
         Ok(bound)
+    }
+}
+
+impl Table {
+    /// Retires the modules with constants of a library that nothing but this refers to, if it has many.
+    fn retire_idle(&mut self, library: &Library) {
+        let mut special = lock(&library.special);
+        if special.len() <= MOST_SPECIAL {
+            return;
+        }
+        // One reference is the library's, one of each kernel that is bound to it.
+        let is_idle = |module: &Arc<LoadedModule>, bound: &Arc<BoundKernel>| {
+            Arc::ptr_eq(&bound.module, module) && Arc::strong_count(module) == 2 && Arc::strong_count(bound) == 1
+        };
+        let idle: Vec<_> =
+            special.extract_if(.., |module| self.bound.values().any(|bound| is_idle(module, bound))).collect();
+        self.bound.retain(|_, bound| !idle.iter().any(|module| Arc::ptr_eq(&bound.module, module)));
+        self.retired.extend(idle);
     }
 }
 
@@ -186,15 +226,24 @@ impl Library {
             return Err(image.refuse(format!("its code for sm_{} has no kernel `{}`", modules.sm, entry.name)));
         }
         let loaded = std::iter::repeat_with(OnceLock::new).take(modules.count()).collect();
-        Ok(Library { image: *image, manifest, modules, loaded })
+        Ok(Library { image: *image, manifest, modules, loaded, special: Mutex::default() })
     }
 
-    fn bind(&self, device: &DeviceInner, meta: &'static KernelMeta) -> Result<BoundKernel, Error> {
+    fn bind(
+        &self,
+        device: &DeviceInner,
+        meta: &'static KernelMeta,
+        constants: &Constants,
+    ) -> Result<BoundKernel, Error> {
         let stale = |difference| Error::StaleModule { kernel: meta.name, library: meta.library, difference };
         let missing = || stale("it has no kernel of this name".into());
         let entry = self.manifest.kernel(meta.name).ok_or_else(missing)?;
         let offsets = compare(meta, entry).map_err(stale)?;
-        let module = self.load(device, self.modules.of(meta.name).ok_or_else(missing)?)?;
+        let number = self.modules.of(meta.name).ok_or_else(missing)?;
+        let module = match self.special(device, number, meta.name, constants)? {
+            Some(special) => special,
+            None => self.load(device, number)?,
+        };
         let function = *module.functions.get(meta.name).ok_or_else(missing)?;
         let param_bytes = offsets.iter().zip(meta.args).map(|(offset, arg)| offset + arg.size).max().unwrap_or(0);
         Ok(BoundKernel {
@@ -220,11 +269,37 @@ impl Library {
         let own = self.manifest.kernels.iter().filter(|entry| self.modules.of(&entry.name) == Some(number));
         let names: Vec<&str> = own.map(|entry| entry.name.as_str()).collect();
         let code = ModuleCode { image: &self.image, modules: &self.modules, number, kernels: &names };
-        // The software driver reports by lines; a GPU's has no use for them.
-        let load = || LoadedModule::new(&code, code.load(device.code_cache.as_ref(), device.is_software())?);
+        let load = || LoadedModule::new(&code, code.load(device.code_cache.as_ref(), with_lines(device))?);
         let module = sys::relaxed(load)?;
         Ok(place.get_or_init(|| Arc::new(module)).clone())
     }
+
+    /// The module of a kernel with constants in it, loaded now. `None` without constants, and where the code for all launches is taken:
+    /// where the program carries machine code for the device, so that nothing has to be compiled, and where there may be no second copy of
+    /// it ([`Constants::in_text`]). The caller holds the lock on loading.
+    fn special(
+        &self,
+        device: &DeviceInner,
+        number: usize,
+        kernel: &str,
+        constants: &Constants,
+    ) -> Result<Option<Arc<LoadedModule>>, Error> {
+        if constants.is_empty() || !self.modules.are_cut() || self.modules.have_cubins() {
+            return Ok(None);
+        }
+        let text = self.modules.text(number, with_lines(device))?;
+        let Some(text) = constants.in_text(&text, kernel) else { return Ok(None) };
+        let code = ModuleCode { image: &self.image, modules: &self.modules, number, kernels: &[kernel] };
+        let load = || LoadedModule::new(&code, code.load_text(device.code_cache.as_ref(), &text)?);
+        let module = Arc::new(sys::relaxed(load)?);
+        lock(&self.special).push(module.clone());
+        Ok(Some(module))
+    }
+}
+
+/// Whether PTX has the lines of its source: the software driver reports by them; a GPU's has no use for them.
+fn with_lines(device: &DeviceInner) -> bool {
+    device.is_software()
 }
 
 impl LoadedModule {

@@ -11,7 +11,7 @@
 
 use crate::capture::{Recorded, Template, failed};
 use crate::graph::Graph;
-use crate::launch::{Owners, Prepared, launchers};
+use crate::launch::{Code, Owners, Prepared, launchers};
 use crate::memory::unique_id;
 use crate::ops::{self, Pattern};
 use crate::stream::StreamInner;
@@ -50,6 +50,8 @@ pub struct GraphBuilder {
     stream: Arc<StreamInner>,
     template: Template,
     recorded: Recorded,
+    /// Of launches from here on.
+    code: Code,
     nodes: Vec<Operation>,
     /// Indices of what the next operation follows.
     after: Vec<usize>,
@@ -93,6 +95,7 @@ impl Stream {
             stream: self.inner.clone(),
             template: Template::empty()?,
             recorded: Recorded::default(),
+            code: Code::General,
             nodes: Vec::new(),
             after: Vec::new(),
             failed: None,
@@ -117,6 +120,12 @@ impl GraphBuilder {
         Ok(())
     }
 
+    /// Launches from here on get code of their own, in which their values are constants, as
+    /// [`Capture::specialise`](crate::Capture::specialise) says.
+    pub fn specialise(&mut self) {
+        self.code = Code::Special;
+    }
+
     /// Adds a kernel launch. Checked as [`Stream::launch`] checks it.
     pub fn launch<K: Contract + Confined>(&mut self, kernel: K) -> Result<Node, Error> {
         // SAFETY: it follows no address.
@@ -137,7 +146,7 @@ impl GraphBuilder {
     /// As for `launch_unchecked`.
     unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<Node, Error> {
         self.record("GraphBuilder::launch", |b| {
-            let mut launch = Prepared::new(&b.stream.device, kernel, Owners::Known)?;
+            let mut launch = Prepared::new(&b.stream.device, kernel, b.code, Owners::Known)?;
             let touches = launch.touches().map(|(n, start, bytes, a)| Touch::new(n, start, bytes, a)).collect();
             let module = launch.kernel.module.clone();
             let owners = std::mem::take(&mut launch.owners);

@@ -120,13 +120,14 @@ pub fn session(
 /// What a decoder for sequences of `capacity` positions is made with.
 pub fn decoder_options(engine: &EngineArgs, capacity: usize) -> DecoderOptions {
     let Precision { activations, fast_prefill, .. } = precision(engine);
-    let StepArgs { tuned, no_programmatic, persistent, .. } = engine.step;
+    let StepArgs { tuned, no_programmatic, no_specialise, persistent, .. } = engine.step;
     DecoderOptions {
         mode: if engine.eager { Mode::Eager } else { Mode::Graph },
         fast_prefill,
         activations,
         tuned,
         programmatic: !no_programmatic,
+        specialise: !no_specialise,
         persistent,
         chunk: DecoderOptions::default().chunk.min(capacity.max(1)),
         ..Default::default()

@@ -13,10 +13,9 @@ use std::sync::Arc;
 
 use super::check::DRIVER_FUNCTIONS;
 use super::lines::{Numbered, chains, push_reference, push_table, reference};
-use super::split::is_constant;
 use warpsmith_image::map_in_threads;
 use warpsmith_ptx::ast::Space;
-use warpsmith_ptx::outline::{Outline, outline, with_renamed, words};
+use warpsmith_ptx::outline::{Outline, is_constant, outline, with_renamed, words};
 
 /// The shared memory that a launch gives, by the name that `warpsmith_device::shared::dynamic` has for it. The device crate declares it
 /// in its own text, which is none of these.

@@ -11,7 +11,7 @@ use super::meta;
 use warpsmith_image::map_in_threads;
 use warpsmith_image::pack::{Piece, module_text};
 use warpsmith_ptx::ast::Space;
-use warpsmith_ptx::outline::{BodyOutline, Outline, words};
+use warpsmith_ptx::outline::{BodyOutline, Outline, is_constant, words};
 
 /// Which text goes into which module.
 #[derive(Debug, PartialEq, Eq)]
@@ -243,17 +243,6 @@ impl<'s, 'a> Reach<'s, 'a> {
             item.is_entry || (item.space == Some(Space::Global) && !item.names.iter().all(|name| is_constant(name)))
         })
     }
-}
-
-/// The memory of a constant, which nothing writes: rustc names it `alloc_` and a hash, and LLVM what has no name (no static is so)
-/// `anon.`, a hash of the text and a number, with `_$_` for points.
-pub(super) fn is_constant(name: &str) -> bool {
-    let is_hash = |hash: &str| hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-    let of_llvm = || name.strip_prefix("anon_$_")?.split_once("_$_");
-    name.trim_start_matches("__").strip_prefix("alloc_").is_some_and(is_hash)
-        || of_llvm().is_some_and(|(hash, number)| {
-            is_hash(hash) && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
-        })
 }
 
 /// That nothing is lost, by another way than it was cut.

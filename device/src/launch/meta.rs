@@ -64,6 +64,16 @@ pub struct ArgMeta {
     pub element_size: u32,
     /// Alignment of one element: device addresses of the buffer must be multiples of it.
     pub element_align: u32,
+    /// Of a value the words that differ between launches that are otherwise alike, as [`Element::VARIES`](crate::Element::VARIES) says;
+    /// of a buffer all.
+    pub varies: u32,
+}
+
+impl ArgMeta {
+    /// Whether a byte of its value differs between launches that are otherwise alike, as [`varies`](Self::varies) says.
+    pub const fn varies_at(&self, byte: usize) -> bool {
+        byte >= 128 || self.varies >> (byte / 4) & 1 == 1
+    }
 }
 
 /// One kernel, as `#[kernel]` saw it. The builder's manifest holds the same facts from the

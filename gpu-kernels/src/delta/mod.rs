@@ -95,6 +95,7 @@ impl Run {
 #[repr(C)]
 pub struct Net {
     /// Its number among the layers that have states.
+    #[varies]
     pub layer: u32,
     /// Heads of queries, and of keys.
     pub key_heads: u32,

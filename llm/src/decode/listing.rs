@@ -3,7 +3,7 @@
 use super::together::{Member, StepLauncher};
 use warpsmith_collectives::{Elements, Operation};
 use warpsmith_device::{Access, AnyKernel, ArgMeta, ArgSink, Geometry, KernelMeta, Launcher};
-use warpsmith_runtime::Error;
+use warpsmith_runtime::{Constants, Device, Error};
 
 /// An argument of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct ListedLaunch {
     pub geometry: Geometry,
     /// The arguments.
     pub arguments: Vec<(&'static ArgMeta, ListedValue)>,
+    /// What are constants of its code, if it has [code of its own](super::DecoderOptions::specialise).
+    pub constants: Constants,
 }
 
 impl ListedLaunch {
@@ -77,7 +79,11 @@ impl ArgSink for ListedLaunch {
 
 /// Checks every launch's contract and writes it down.
 #[derive(Default)]
-pub(super) struct Listing(pub Vec<ListedLaunch>);
+pub(super) struct Listing {
+    pub launches: Vec<ListedLaunch>,
+    /// Whether launches get code of their own.
+    pub specialises: bool,
+}
 
 impl Launcher for Listing {
     type Error = Error;
@@ -87,19 +93,37 @@ impl Launcher for Listing {
         let (meta, geometry) = (kernel.meta(), kernel.geometry());
         geometry.check(meta)?;
         let arguments = Vec::with_capacity(meta.args.len());
-        let mut launch = ListedLaunch { kernel: meta, geometry, arguments };
+        let constants = if self.specialises { Constants::of(kernel) } else { Constants::default() };
+        let mut launch = ListedLaunch { kernel: meta, geometry, arguments, constants };
         kernel.args(&mut launch);
-        self.0.push(launch);
+        self.launches.push(launch);
         Ok(())
     }
 }
 
-/// What ranks do together is no launch.
-impl StepLauncher for Listing {
-    fn together(&mut self, _: &Member, _: Operation, _: Elements<'_>) -> Result<(), Error> {
-        Ok(())
+/// Loads the code that launches get which have code of their own.
+pub(super) struct Warming<'a>(pub &'a Device);
+
+impl Launcher for Warming<'_> {
+    type Error = Error;
+
+    unsafe fn launch_any(&mut self, kernel: &dyn AnyKernel) -> Result<(), Error> {
+        self.0.warm_specialised(kernel)
     }
 }
+
+/// What ranks do together is no launch.
+macro_rules! without_others {
+    ($($launcher:ty),*) => { $(
+        impl StepLauncher for $launcher {
+            fn together(&mut self, _: &Member, _: Operation, _: Elements<'_>) -> Result<(), Error> {
+                Ok(())
+            }
+        }
+    )* };
+}
+
+without_others!(Listing, Warming<'_>);
 
 #[cfg(test)]
 mod tests {
@@ -115,7 +139,8 @@ mod tests {
             _ => ListedValue::Buffer { address: 512, bytes: 64, access: Access::Read },
         };
         let arguments = RmsNorm::META.args.iter().map(|arg| (arg, value(arg))).collect();
-        let launch = ListedLaunch { kernel: RmsNorm::META, geometry: Geometry::blocks(1u32), arguments };
+        let (geometry, constants) = (Geometry::blocks(1u32), Constants::default());
+        let launch = ListedLaunch { kernel: RmsNorm::META, geometry, arguments, constants };
         assert_eq!(
             ["cols", "eps", "x", "rows"].map(|name| launch.number(name)),
             [Some(4096), Some(0x3f80_0000), None, None]

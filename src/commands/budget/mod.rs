@@ -252,12 +252,6 @@ fn local_bytes(r: &Resources) -> u32 {
     r.stack.max(r.spill_stores).max(r.spill_loads)
 }
 
-/// Assembles a kernel that ships, of the text that [`Gpu`] runs.
-pub fn assemble_single(name: &str, sm: u32, tools: &Tools) -> Result<Assembled, Failure> {
-    let (_, text) = warpsmith_host::builtin_image().code_of(name, sm)?;
-    assemble(name, &text, sm, tools)
-}
-
 /// How many kernels are assembled at a time: so many that tools are hardly waited for to begin, and few enough for all cores.
 const TOGETHER: usize = 12;
 

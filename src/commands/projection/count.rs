@@ -1,19 +1,19 @@
 //! What the launches of a step count: each kind of them once, on the memory of the device that they were listed for.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use warpsmith_check::{ByWarp, Inspect, Start};
 use warpsmith_device::launch::Start as Order;
-use warpsmith_device::{Access, ArgKind, Geometry};
+use warpsmith_device::{Access, ArgMeta, Geometry};
 use warpsmith_driver_api::software::{LaunchProfile, own_frame};
 use warpsmith_host::decode::{ListedLaunch, ListedValue};
 use warpsmith_host::gpu_kernels::gemv::SWIGLU;
 use warpsmith_host::gpu_kernels::persistent::Instance as Layers;
-use warpsmith_simt::{Instance, Launch, Machine};
+use warpsmith_simt::{Instance, Launch, LoadOptions, Machine, Module};
 
-use crate::commands::budget::{Assembled, PROFILE, Tools, assemble_single};
-use crate::commands::check::bench::single;
+use crate::commands::budget::{Assembled, PROFILE, Tools, assemble};
 use crate::commands::estimate::Demand;
 use crate::commands::estimate::counted::{demand, extended};
 use crate::commands::estimate::figures::Figures;
@@ -93,14 +93,17 @@ impl Waits {
     }
 }
 
-/// Whether two launches differ only in where their buffers are, and in what structs say, such as which layer it is.
+/// Whether two launches differ only in where their buffers are, and in what varies, such as which layer it is.
 fn alike(a: &ListedLaunch, b: &ListedLaunch) -> bool {
-    a.kernel.name == b.kernel.name
-        && a.geometry == b.geometry
-        && a.arguments.iter().zip(&b.arguments).all(|((meta, a), (_, b))| match (a, b) {
-            (ListedValue::Buffer { bytes: a, .. }, ListedValue::Buffer { bytes: b, .. }) => a == b,
-            _ => meta.kind == ArgKind::Struct || a == b,
-        })
+    let same = |(meta, a): &(&'static ArgMeta, ListedValue), b: &ListedValue| match (a, b) {
+        (ListedValue::Buffer { bytes: a, .. }, ListedValue::Buffer { bytes: b, .. }) => a == b,
+        (ListedValue::Value(a), ListedValue::Value(b)) => {
+            a.len() == b.len() && (0..).zip(a.iter().zip(b)).all(|(at, (a, b))| a == b || meta.varies_at(at))
+        }
+        _ => false,
+    };
+    let arguments = || a.arguments.iter().zip(&b.arguments);
+    a.kernel.name == b.kernel.name && a.geometry == b.geometry && arguments().all(|(a, (_, b))| same(a, b))
 }
 
 /// Launches of a kind, and how many.
@@ -205,6 +208,13 @@ fn written(listed: &[ListedLaunch]) -> Vec<Range<u64>> {
     apart
 }
 
+/// The PTX that a device of this capability is given for a launch.
+fn code_of(launch: &ListedLaunch, sm: u32) -> Result<String, String> {
+    let name = launch.kernel.name;
+    let (_, text) = warpsmith_host::builtin_image().code_of(name, sm).map_err(|e| e.to_string())?;
+    Ok(launch.constants.in_text(&text, name).unwrap_or_else(|| text.into_owned()))
+}
+
 fn one(
     figures: &Figures,
     machine: &Machine,
@@ -213,7 +223,9 @@ fn one(
     written: &[Range<u64>],
 ) -> Result<LaunchKind, String> {
     let (name, gpu) = (launch.kernel.name, figures.gpu);
-    let instance = machine.instantiate(single(name, gpu.sm)?).map_err(|e| e.to_string())?;
+    let text = code_of(launch, gpu.sm)?;
+    let module = Module::load(&text, &LoadOptions { sm: gpu.sm }).map_err(|e| e.to_string())?;
+    let instance = machine.instantiate(Arc::new(module)).map_err(|e| e.to_string())?;
     let size = sizes(launch);
     let blocks: u64 = launch.geometry.grid.iter().map(|n| u64::from(*n)).product();
     // Blocks of other kernels do not all do the same. Those of further columns come behind those of all rows.
@@ -241,7 +253,7 @@ fn one(
             (extended(&first, &twice, few, blocks), bytes)
         }
     };
-    let code = tools.map(|tools| assemble_single(name, gpu.sm, tools)).transpose().map_err(|e| e.to_string())?;
+    let code = tools.map(|tools| assemble(name, &text, gpu.sm, tools)).transpose().map_err(|e| e.to_string())?;
     let mut demand = demand(figures, &profile, code.as_ref(), (dram, cached))?;
     // Blocks that wait for one another at barriers of the grid would have to be simulated together.
     let followed = code.as_ref().filter(|_| gpu.sm == timeline::SM && !profile.launch.cooperative);

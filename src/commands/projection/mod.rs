@@ -90,6 +90,7 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
         activations: args.step.activations,
         tuned: args.step.tuned,
         programmatic: !args.step.no_programmatic,
+        specialise: !args.step.no_specialise,
         persistent: args.step.persistent,
         ..DecoderOptions::default()
     };
@@ -118,7 +119,9 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
     let phases = if together.is_empty() {
         Vec::new()
     } else {
-        let mut apart = Decoder::new(&model, DecoderOptions { persistent: false, ..of_decoder })?;
+        // Their launch has the same code for all scalars, as cooperative ones do.
+        let of_apart = DecoderOptions { persistent: false, specialise: false, ..of_decoder };
+        let mut apart = Decoder::new(&model, of_apart)?;
         let mut counted = count::phases(&engine, &listed, &list(&mut apart)?)?;
         // A block of the launch takes as many of a phase's as have its threads.
         let resident = together.iter().map(|c| c.demand.resident).fold(f64::INFINITY, f64::min);

@@ -4,7 +4,7 @@ use super::group::Group;
 use super::lane::Lane;
 use super::{Decoder, Mode, choice};
 use crate::decode::input::Choice;
-use crate::decode::listing::{ListedLaunch, Listing};
+use crate::decode::listing::{ListedLaunch, Listing, Warming};
 use crate::decode::persistent::Plan;
 use crate::decode::sampling::Samplers;
 use crate::decode::shape::Shape;
@@ -178,10 +178,19 @@ impl Decoder {
         let kernels = self.kernels_of(rank, shape)?;
         let expected = kernels.len();
         // No compiler runs within the capture.
-        self.model.rank(rank).device.warm(kernels)?;
+        let specialises = self.specialises(shape);
+        let device = self.model.rank(rank).device.clone();
+        match specialises {
+            // SAFETY: nothing is launched.
+            true => unsafe { self.step_of(rank, shape).0.run(&mut Warming(&device)) }?,
+            false => device.warm(kernels)?,
+        }
         let (mut step, stream) = self.step_of(rank, shape);
         let mut launches = 0;
         let recorded = stream.capture(|scope| {
+            if specialises {
+                scope.specialise();
+            }
             let mut counted = Counted::new(scope);
             // SAFETY: the graph is launched by `replay` alone, whose caller promises it each time.
             unsafe { step.run(&mut counted) }?;
@@ -206,10 +215,16 @@ impl Decoder {
 
     /// The launches of a step on one of the devices.
     pub(super) fn list(&mut self, rank: usize, shape: Shape) -> Result<Vec<ListedLaunch>, DecodeError> {
-        let mut listing = Listing::default();
+        let mut listing = Listing { specialises: self.specialises(shape), ..Listing::default() };
         // SAFETY: nothing is launched.
         unsafe { self.step_of(rank, shape).0.run(&mut listing) }?;
-        Ok(listing.0)
+        Ok(listing.launches)
+    }
+
+    /// Whether the launches of such a step get code of their own: those of one token, which a decoder repeats for as long as it
+    /// lives. Compiling them for every number of columns would take longer than it saves.
+    fn specialises(&self, shape: Shape) -> bool {
+        self.options.specialise && self.options.mode == Mode::Graph && !shape.shared && shape.columns == 1
     }
 
     /// Identities, never addresses or sizes alone, of everything that a captured step refers to, and its shape. Caches

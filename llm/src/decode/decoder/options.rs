@@ -61,6 +61,10 @@ pub struct DecoderOptions {
     /// none (before sm_90), or the kernels' code cannot wait (rust-cuda's), launches are ordinary ones;
     /// [`Decoder::programmatic`](super::Decoder::programmatic) says which.
     pub programmatic: bool,
+    /// Graphs of steps of one token have kernels in which what launches pass by value is constant
+    /// ([`Capture::specialise`](warpsmith_runtime::Capture::specialise)): shapes, flags, strides. The results have the same bits. The
+    /// first capture compiles them, some 0.2 s for each launch of a layer on a GPU, unless they are in the cache of compiled code.
+    pub specialise: bool,
     /// Steps of one sequence with a cache of f16 do all layers that follow one another and are alike in one launch, whose blocks
     /// wait for one another between its phases ([`gpu_kernels::persistent`]), wherever there is an instance of that kernel for the
     /// format of a layer's matrices and their activations.
@@ -87,6 +91,7 @@ impl Default for DecoderOptions {
             activations: Activations::default(),
             tuned: false,
             programmatic: true,
+            specialise: true,
             persistent: false,
             peers: PeerOptions::default(),
         }
