@@ -157,7 +157,8 @@ fn a_kernel_with_a_memory_of_its_own_has_one_code() {
              ld.param.u32 %r1, [n];\nld.param.f32 %f1, [a];\nret;\n}}\n"
         )
     };
-    let known = constants.in_text(&entry("axpy"), "axpy").unwrap();
+    const HEAD: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
+    let known = constants.in_text(&format!("{HEAD}{}", entry("axpy")), "axpy").unwrap();
     assert!(known.contains("mov.b32 %r1, 0x8;\nmov.b32 %f1, 0x40400000;"), "{known}");
     for (more, alone) in [
         (".global .u32 calls;\n", false),
@@ -167,7 +168,7 @@ fn a_kernel_with_a_memory_of_its_own_has_one_code() {
         (".shared .align 4 .b8 tile[64];\n.const .u32 one = 1;\n", true),
         (".func f()\n{\nret;\n}\n", true),
     ] {
-        let text = format!("{more}{}", entry("axpy"));
+        let text = format!("{HEAD}{more}{}", entry("axpy"));
         assert_eq!(constants.in_text(&text, "axpy").is_some(), alone, "{more}");
     }
     assert_eq!(Constants::default().in_text(&entry("axpy"), "axpy"), None);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::approximate;
 use super::lexer::{Kind, Lexer, Token};
 
 /// Bytes of an argument that are known.
@@ -16,17 +17,22 @@ pub struct Constant<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The text in which an entry loads constants where it loads what is known of its parameters, on the lines on which everything was: a
-/// compiler then leaves out what they decide against.
+/// The text in which an entry loads constants where it loads what is known of its parameters: a compiler then leaves out what they decide
+/// against.
 ///
-/// The entry has its parameters as before, and may be given anything in their place. Loads that are no plain number of up to 64 bits,
-/// and addresses of parameters, stay as they are; what they find has to be what was told here. A text without such an entry stays as it is.
+/// The entry has its parameters as before, of which those that are known have to be given these values. Loads that are no plain number of up
+/// to 64 bits, and addresses of parameters, stay as they are. A text without such an entry, and one that is not PTX, stays as it is.
+///
+/// Results stay the same: PTX says how an instruction rounds, and one that approximates, such as `rsqrt.approx`, gets no operand that a
+/// compiler knows, which would compute it more exactly than a processor does. Where that cannot be prevented, as in a function that the entry
+/// calls, the text stays as it is.
 ///
 /// ```
 /// use warpsmith_ptx::{Constant, with_constants};
-/// let text = ".entry k(.param .u32 n) { .reg .b32 %r<2>; ld.param.u32 %r1, [n]; ret; }";
-/// let known = with_constants(text, "k", &[Constant { argument: 0, offset: 0, bytes: &7u32.to_le_bytes() }]);
-/// assert_eq!(known, ".entry k(.param .u32 n) { .reg .b32 %r<2>; mov.b32 %r1, 0x7; ret; }");
+/// let head = ".version 8.0\n.target sm_90\n.address_size 64\n";
+/// let text = format!("{head}.entry k(.param .u32 n) {{ .reg .b32 %r<2>; ld.param.u32 %r1, [n]; ret; }}");
+/// let known = with_constants(&text, "k", &[Constant { argument: 0, offset: 0, bytes: &7u32.to_le_bytes() }]);
+/// assert_eq!(known, text.replace("ld.param.u32 %r1, [n]", "mov.b32 %r1, 0x7"));
 /// ```
 #[must_use]
 pub fn with_constants(text: &str, entry: &str, constants: &[Constant<'_>]) -> String {
@@ -38,7 +44,10 @@ pub fn with_constants(text: &str, entry: &str, constants: &[Constant<'_>]) -> St
         from = range.end;
     }
     known.push_str(text.get(from..).unwrap_or_default());
-    known
+    if from == 0 {
+        return known;
+    }
+    approximate::kept(&known, entry, constants).unwrap_or_else(|| text.to_owned())
 }
 
 /// The instructions that load constants, in their order, and what takes their place.

@@ -16,6 +16,7 @@
 //! assert_eq!(module.functions[0].name, "k");
 //! ```
 
+mod approximate;
 pub mod ast;
 mod constants;
 mod diagnostics;

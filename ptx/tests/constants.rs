@@ -143,10 +143,90 @@ fn other_entries_and_functions_keep_their_loads() {
 #[test]
 fn texts_that_end_early_are_as_they_were() {
     let text = entry(".param .u32 p", "\tld.param.u32 %r1, [p];\n");
-    let load = text.find("[p]").unwrap() + 3;
-    for end in 0..text.len() {
+    for end in 0..text.len() - 2 {
         let cut = &text[..end];
-        let known = with_constants(cut, "k", &[(0, &[1; 4])]);
-        assert_eq!(known == cut, end < load, "{known}");
+        assert_eq!(with_constants(cut, "k", &[(0, &[1; 4])]), cut);
     }
+    assert_ne!(with_constants(&text, "k", &[(0, &[1; 4])]), text);
+}
+
+/// The lines of a body with constants, blanks aside.
+fn lines(parameters: &str, of: &str, constants: &[(usize, &[u8])]) -> Vec<String> {
+    body(parameters, of, constants).lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect()
+}
+
+#[test]
+fn no_approximation_is_of_constants_alone() {
+    let known = lines(
+        ".param .u64 x, .param .u32 n",
+        "\tld.param.u32 %r1, [n];\n\tcvt.rn.f32.u32 %f1, %r1;\n\t@%p1 rsqrt.approx.ftz.f32 %f1, %f1;\n",
+        &[(1, &[128, 0, 0, 0])],
+    );
+    assert_eq!(
+        known,
+        [
+            "mov.b32 %r1, 0x80;",
+            "cvt.rn.f32.u32 %f1, %r1;",
+            "{",
+            ".reg .b32 %warpsmith_known;",
+            "ld.param.u8 %warpsmith_known, [n+0];",
+            "xor.b32 %warpsmith_known, %warpsmith_known, 128;",
+            ".reg .b32 %warpsmith_opaque;",
+            "or.b32 %warpsmith_opaque, %warpsmith_known, %f1;",
+            "@%p1 rsqrt.approx.ftz.f32 %f1, %warpsmith_opaque;",
+            "}",
+        ]
+    );
+}
+
+#[test]
+fn an_operand_is_known_by_what_it_may_be() {
+    let n = ".param .u64 x, .param .u32 n, .param .f32 f";
+    let known: [(usize, &[u8]); 2] = [(1, &[3, 0, 0, 0]), (2, &[0, 0, 0, 0x40])];
+    let head =
+        "\tld.param.u32 %r1, [n];\n\tld.param.f32 %f1, [f];\n\tld.param.u64 %rd1, [x];\n\tld.global.f32 %f2, [%rd1];\n";
+    let kept = |more: &str| body(n, &format!("{head}{more}"), &known).contains("%warpsmith_opaque");
+    for approximates in [
+        "\tex2.approx.ftz.f32 %f3, %f1;\n",
+        "\tmul.f32 %f4, %f1, 0f3FB8AA3B;\n\tadd.f32 %f4, %f4, %f1;\n\tlg2.approx.f32 %f3, %f4;\n",
+        "\tdiv.full.f32 %f3, 0f3F800000, %f1;\n",
+        "\tdiv.approx.f32 %f3, %f1, 0f40400000;\n",
+        "\tsin.approx.f32 %f3, %f1;\n",
+        // One of two values of it, whichever is chosen.
+        "\tselp.f32 %f4, %f1, 0f3F800000, %p1;\n\trcp.approx.f32 %f3, %f4;\n",
+        "\tmov.f32 %f4, %f2;\n\t@%p1 mov.f32 %f4, %f1;\n\tsqrt.approx.f32 %f3, %f4;\n",
+        // Counted in a loop that may be unrolled.
+        "\tmov.b32 %r2, 0;\nL:\n\tcvt.rn.f32.u32 %f4, %r2;\n\tex2.approx.f32 %f3, %f4;\n\tadd.u32 %r2, %r2, 1;\n\
+         \tsetp.lt.u32 %p1, %r2, %r1;\n\t@%p1 bra L;\n",
+        "\tmov.b64 {%r3, %r4}, %rd2;\n\tmov.b32 %r3, %r1;\n\ttanh.approx.f16x2 %r5, %r3;\n",
+        "\tcvt.u16.u32 %rs1, %r1;\n\tex2.approx.f16 %rs2, %rs1;\n",
+        "\tcvt.rn.f64.u32 %rd3, %r1;\n\trcp.approx.ftz.f64 %rd4, %rd3;\n",
+    ] {
+        assert!(kept(approximates), "{approximates}");
+    }
+    for exact in [
+        "\tex2.approx.ftz.f32 %f3, %f2;\n",
+        "\tsub.f32 %f4, %f2, %f1;\n\tex2.approx.f32 %f3, %f4;\n",
+        "\tdiv.approx.f32 %f3, %f1, %f2;\n",
+        "\trsqrt.approx.f32 %f3, 0f40400000;\n",
+        "\tsqrt.rn.f32 %f3, %f1;\n\tdiv.rn.f32 %f3, 0f3F800000, %f3;\n",
+        "\tmov.u32 %r2, %tid.x;\n\tadd.u32 %r2, %r2, %r1;\n\tcvt.rn.f32.u32 %f4, %r2;\n\tlg2.approx.f32 %f3, %f4;\n",
+    ] {
+        assert!(!kept(exact), "{exact}");
+    }
+}
+
+#[test]
+fn where_a_function_may_approximate_a_constant_the_text_stays() {
+    let function = |body: &str| {
+        format!(
+            ".func (.param .f32 r) f(.param .f32 a)\n{{\n\t.reg .f32 %f<3>;\n\tld.param.f32 %f1, [a];\n{body}\tret;\n}}\n"
+        )
+    };
+    let kernel = entry(".param .u32 p", "\tld.param.u32 %r1, [p];\n").replace(HEAD, "");
+    let text = |body: &str| format!("{HEAD}{}{kernel}", function(body));
+    let exact = text("\tmul.f32 %f2, %f1, %f1;\n");
+    assert_ne!(with_constants(&exact, "k", &[(0, &[1; 4])]), exact);
+    let approximate = text("\trcp.approx.f32 %f2, %f1;\n");
+    assert_eq!(with_constants(&approximate, "k", &[(0, &[1; 4])]), approximate);
 }

@@ -2,7 +2,7 @@
 //!
 //! A launch that a graph repeats has the same values each time. Compiled with them, its kernel has neither the branches that they decide
 //! against nor the instructions that compute with them: less code that a multiprocessor has to fetch, and fewer registers. What is
-//! computed has the same bits, as PTX says of each instruction how it rounds.
+//! computed has the same bits ([`with_constants`]).
 
 use warpsmith_device::launch::Start;
 use warpsmith_device::{Access, AnyKernel, ArgMeta, ArgSink};
@@ -64,8 +64,8 @@ impl Constants {
         self.pieces.is_empty()
     }
 
-    /// The PTX of a module with these constants in its one kernel; `None` where its code may be there only once, as a variable in
-    /// global memory that may be written, or another kernel, would be there twice.
+    /// The PTX of a module with these constants in its one kernel; as it was where [`with_constants`] cannot put any in. `None` where its code
+    /// may be there only once, as a variable in global memory that may be written, or another kernel, would be there twice.
     #[must_use]
     pub fn in_text(&self, text: &str, kernel: &str) -> Option<String> {
         if self.is_empty() || !stands_alone(text, kernel) {
