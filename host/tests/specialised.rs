@@ -85,6 +85,25 @@ fn equal_launches_share_their_code_and_no_others() {
 }
 
 #[test]
+fn threads_that_want_the_same_code_at_once_load_it_once() {
+    let Some((device, stream)) = fresh() else { return };
+    let x = stream.upload(&[1.0f32; 64]).unwrap();
+    let barrier = std::sync::Barrier::new(4);
+    let sum: u64 = std::thread::scope(|scope| {
+        let one = || {
+            software::reset_call_counts();
+            let mut y = device.alloc::<f32>(64).unwrap();
+            barrier.wait();
+            device.warm_specialised(&ResidualAdd { x: &x, residual: &x, y: &mut y, n: 64 }).unwrap();
+            loaded()
+        };
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(one)).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(sum, 1);
+}
+
+#[test]
 fn graphs_made_node_by_node_have_it_too_from_where_it_is_asked_for() {
     let Some((_device, stream)) = fresh() else { return };
     let x = stream.upload(&[1.0f32; 64]).unwrap();

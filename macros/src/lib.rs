@@ -92,7 +92,7 @@ pub fn device(attr: TokenStream, item: TokenStream) -> TokenStream {
 /// and is `Copy`. Each rule that is broken is a compile error that says so.
 ///
 /// A field with the attribute `#[varies]` differs between launches that are otherwise alike, such as the number of a layer: it is never a
-/// constant of a launch's [own code](https://docs.rs/warpsmith-runtime/latest/warpsmith_runtime/struct.Capture.html#method.specialise).
+/// constant of a launch's own code, which the runtime's `Capture::specialise` asks for.
 #[proc_macro_derive(Element, attributes(varies))]
 pub fn element(item: TokenStream) -> TokenStream {
     element::derive(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

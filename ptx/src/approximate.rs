@@ -8,13 +8,13 @@
 use std::collections::BTreeSet;
 
 use super::ast::{Body, Instruction, Operand, Reg};
-use super::constants::Constant;
+use super::constants::KnownBytes;
 use super::lexer::{Kind, Lexer};
 use super::parse;
 
 /// The text of a module with constants in an entry, in which no approximation is of constants alone. `None` where that cannot be said: the
 /// text is none, or a function that may be inlined has such an instruction.
-pub fn kept(text: &str, entry: &str, constants: &[Constant<'_>]) -> Option<String> {
+pub fn kept(text: &str, entry: &str, constants: &[KnownBytes<'_>]) -> Option<String> {
     let module = parse(text).ok()?;
     let functions = || module.functions.iter().filter_map(|f| Some((f, f.body.as_ref()?)));
     // What is handed to a function, or comes back, may be known.
@@ -37,7 +37,7 @@ pub fn kept(text: &str, entry: &str, constants: &[Constant<'_>]) -> Option<Strin
     let function = module.functions.iter().find(|f| f.is_entry && f.name == entry)?;
     let (mut kept, mut from) = (String::with_capacity(text.len()), 0);
     for (start, body, instruction) in at {
-        let Constant { argument, offset, bytes } = constants.iter().find(|c| !c.bytes.is_empty())?;
+        let KnownBytes { argument, offset, bytes } = constants.iter().find(|c| !c.bytes.is_empty())?;
         let (name, value) = (&function.params.get(*argument)?.name, bytes.first()?);
         let zero = format!(
             "ld.param.u8 %warpsmith_known, [{name}+{offset}];\n\txor.b32 %warpsmith_known, %warpsmith_known, {value};\n\t"

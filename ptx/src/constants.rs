@@ -8,7 +8,7 @@ use super::lexer::{Kind, Lexer, Token};
 
 /// Bytes of an argument that are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Constant<'a> {
+pub struct KnownBytes<'a> {
     /// The number of its parameter.
     pub argument: usize,
     /// Bytes of the argument before these.
@@ -28,14 +28,14 @@ pub struct Constant<'a> {
 /// calls, the text stays as it is.
 ///
 /// ```
-/// use warpsmith_ptx::{Constant, with_constants};
+/// use warpsmith_ptx::{KnownBytes, with_constants};
 /// let head = ".version 8.0\n.target sm_90\n.address_size 64\n";
 /// let text = format!("{head}.entry k(.param .u32 n) {{ .reg .b32 %r<2>; ld.param.u32 %r1, [n]; ret; }}");
-/// let known = with_constants(&text, "k", &[Constant { argument: 0, offset: 0, bytes: &7u32.to_le_bytes() }]);
+/// let known = with_constants(&text, "k", &[KnownBytes { argument: 0, offset: 0, bytes: &7u32.to_le_bytes() }]);
 /// assert_eq!(known, text.replace("ld.param.u32 %r1, [n]", "mov.b32 %r1, 0x7"));
 /// ```
 #[must_use]
-pub fn with_constants(text: &str, entry: &str, constants: &[Constant<'_>]) -> String {
+pub fn with_constants(text: &str, entry: &str, constants: &[KnownBytes<'_>]) -> String {
     let mut known = String::with_capacity(text.len());
     let mut from = 0;
     for (range, instruction) in replaced(text, entry, constants) {
@@ -51,10 +51,10 @@ pub fn with_constants(text: &str, entry: &str, constants: &[Constant<'_>]) -> St
 }
 
 /// The instructions that load constants, in their order, and what takes their place.
-fn replaced(text: &str, entry: &str, constants: &[Constant<'_>]) -> Vec<(Range<usize>, String)> {
+fn replaced(text: &str, entry: &str, constants: &[KnownBytes<'_>]) -> Vec<(Range<usize>, String)> {
     let mut lexer = Lexer::new(text);
     let Some(names) = parameters(&mut lexer, entry) else { return Vec::new() };
-    let mut values: HashMap<&str, Vec<Constant<'_>>> = HashMap::new();
+    let mut values: HashMap<&str, Vec<KnownBytes<'_>>> = HashMap::new();
     for constant in constants {
         if let Some(name) = names.get(constant.argument) {
             values.entry(name).or_default().push(*constant);
@@ -198,7 +198,7 @@ impl<'a> Load<'a> {
     }
 
     /// The instruction that has its result, if this is all that it loads.
-    fn of(&self, constant: &Constant<'_>, registers: &Registers<'_>) -> Option<String> {
+    fn of(&self, constant: &KnownBytes<'_>, registers: &Registers<'_>) -> Option<String> {
         let Number { bits, signed } = self.number;
         let width = registers.bits(self.register).filter(|width| [16, 32, 64].contains(width) && *width >= bits)?;
         let from = self.offset.checked_sub(constant.offset)?;

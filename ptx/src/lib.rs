@@ -28,7 +28,7 @@ mod parser;
 pub mod pragma;
 mod tune;
 
-pub use constants::{Constant, with_constants};
+pub use constants::{KnownBytes, with_constants};
 pub use diagnostics::Diagnostic;
 pub use link::{Input, Linked, link};
 pub use outline::{outline, outline_by_parts};

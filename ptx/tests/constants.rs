@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use warpsmith_ptx::{Constant, parse, with_constants as with};
+use warpsmith_ptx::{KnownBytes, parse, with_constants as with};
 
 /// The text with parameters of these values.
 fn with_constants(text: &str, kernel: &str, known: &[(usize, &[u8])]) -> String {
     let known: Vec<_> =
-        known.iter().map(|(argument, bytes)| Constant { argument: *argument, offset: 0, bytes }).collect();
+        known.iter().map(|(argument, bytes)| KnownBytes { argument: *argument, offset: 0, bytes }).collect();
     with(text, kernel, &known)
 }
 
@@ -73,7 +73,7 @@ fn a_part_of_a_parameter_is_that_part_of_its_value() {
     // Of a struct some fields may be known.
     let fields = "\tld.param.u32 %r1, [p];\n\tld.param.u32 %r2, [p+4];\n\tld.param.u64 %rd1, [p];\n\tld.param.u32 %r3, [p+8];\n\tld.param.u16 %rs1, [p+10];\n";
     let text = entry(".param .align 8 .b8 p[16]", fields);
-    let piece = |offset, bytes| Constant { argument: 0, offset, bytes };
+    let piece = |offset, bytes| KnownBytes { argument: 0, offset, bytes };
     let known = with(&text, "k", &[piece(4, &[1, 0, 0, 0]), piece(8, &[2, 0])]);
     assert_eq!(known, text.replace("ld.param.u32 %r2, [p+4]", "mov.b32 %r2, 0x1"));
     let known = with(&text, "k", &[piece(8, &[2, 0, 3, 0])]);

@@ -14,7 +14,7 @@ const FIXTURES: &[&str] = &[
 
 fn run(text: &str) {
     for entry in ptx::outline(text).functions.iter().filter(|f| f.is_entry) {
-        let constant = |argument, offset, bytes| ptx::Constant { argument, offset, bytes };
+        let constant = |argument, offset, bytes| ptx::KnownBytes { argument, offset, bytes };
         let known = ptx::with_constants(text, entry.name, &[constant(0, 0, &[0xff; 8]), constant(2, 4, &[1; 4])]);
         assert!(known.len() <= 16 * text.len());
     }

@@ -13,7 +13,7 @@
 
 use crate::device::set_capturing;
 use crate::graph::{Graph, Retained};
-use crate::launch::{Code, Owners, Prepared, launchers};
+use crate::launch::{LaunchCode, Owners, Prepared, launchers};
 use crate::ops::{self, Pattern};
 use crate::stream::{State, StreamInner};
 use crate::sys::{self, cu};
@@ -57,7 +57,7 @@ pub struct Capture<'a> {
     pub(crate) stream: &'a StreamInner,
     pub(crate) recorded: Recorded,
     /// Of launches from here on.
-    code: Code,
+    code: LaunchCode,
     /// The text of the first failure, which the closure must not ignore.
     failed: Option<String>,
     // A capture belongs to the thread that began it.
@@ -112,7 +112,7 @@ impl Stream {
         let mut scope = Capture {
             stream: &self.inner,
             recorded: Recorded::default(),
-            code: Code::General,
+            code: LaunchCode::General,
             failed: None,
             thread: PhantomData,
         };
@@ -316,7 +316,7 @@ impl Capture<'_> {
     /// # Ok(()) }
     /// ```
     pub fn specialise(&mut self) {
-        self.code = Code::Special;
+        self.code = LaunchCode::Special;
     }
 
     pub(crate) fn record<R>(

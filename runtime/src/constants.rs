@@ -8,7 +8,7 @@ use warpsmith_device::launch::Start;
 use warpsmith_device::{Access, AnyKernel, ArgMeta, ArgSink};
 use warpsmith_ptx::ast::Space;
 use warpsmith_ptx::outline::{is_constant, outline};
-use warpsmith_ptx::{Constant, with_constants};
+use warpsmith_ptx::{KnownBytes, with_constants};
 
 /// The values of a launch: its scalars and structs, without what [varies](warpsmith_device::Element::VARIES).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,12 +71,12 @@ impl Constants {
         if self.is_empty() || !stands_alone(text, kernel) {
             return None;
         }
-        let constants = self.pieces.iter().map(|Piece { argument, offset, bytes }| Constant {
+        let constants = self.pieces.iter().map(|Piece { argument, offset, bytes }| KnownBytes {
             argument: *argument,
             offset: *offset,
             bytes,
         });
-        let constants: Vec<Constant<'_>> = constants.collect();
+        let constants: Vec<KnownBytes<'_>> = constants.collect();
         Some(with_constants(text, kernel, &constants))
     }
 }

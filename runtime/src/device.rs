@@ -19,7 +19,7 @@
 mod inner;
 
 use crate::code_cache::CodeCache;
-use crate::launch::{Code, Owners, Prepared, check_shared};
+use crate::launch::{LaunchCode, Owners, Prepared, check_shared};
 use crate::memory::{Memory, lock};
 use crate::module::DeviceModules;
 use crate::stream::StreamInner;
@@ -269,10 +269,10 @@ impl Device {
     /// loaded cannot wait, they are ordinary ones.
     ///
     /// # Errors
-    /// Those of loading the kernel.
+    /// If the kernel's library is not known to the device, or is of another build than the program.
     pub fn has_programmatic(&self, meta: &'static KernelMeta) -> Result<bool, Error> {
         self.inner.enter("Device::has_programmatic")?;
-        Ok(self.inner.modules.bind(&self.inner, meta)?.waits.is_some())
+        Ok(self.inner.modules.waits(&self.inner, meta)?.is_some())
     }
 
     /// Its memory, free and in all.
@@ -323,7 +323,7 @@ impl Device {
     /// Loads the code of its own that a launch gets in a capture that [specialises](crate::Capture::specialise), ahead of it.
     pub fn warm_specialised(&self, launch: &dyn AnyKernel) -> Result<(), Error> {
         self.inner.enter("Device::warm_specialised")?;
-        Prepared::new(&self.inner, launch, Code::Special, Owners::Any).map(drop)
+        Prepared::new(&self.inner, launch, LaunchCode::Special, Owners::Any).map(drop)
     }
 
     /// [Loads](Device::load) the image, and every kernel of it ahead of its first use.

@@ -109,7 +109,7 @@ pub enum Owners {
 
 /// Which code of its kernel a launch has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Code {
+pub enum LaunchCode {
     /// The same for all launches.
     #[default]
     General,
@@ -117,18 +117,29 @@ pub enum Code {
     Special,
 }
 
+impl LaunchCode {
+    /// What is constant in the code of a launch.
+    fn constants(self, kernel: &dyn AnyKernel) -> Constants {
+        match self {
+            LaunchCode::General => Constants::default(),
+            LaunchCode::Special => Constants::of(kernel),
+        }
+    }
+}
+
 impl Prepared {
     /// Checks everything about the launch of `kernel` that can be known before it runs.
-    pub fn new(device: &DeviceInner, kernel: &dyn AnyKernel, code: Code, accept: Owners) -> Result<Prepared, Error> {
+    pub fn new(
+        device: &DeviceInner,
+        kernel: &dyn AnyKernel,
+        code: LaunchCode,
+        accept: Owners,
+    ) -> Result<Prepared, Error> {
         let meta = kernel.meta();
         kernel.check()?;
         let geometry = kernel.geometry();
         geometry.check(meta)?;
-        let constants = match code {
-            Code::General => Constants::default(),
-            Code::Special => Constants::of(kernel),
-        };
-        let bound = device.modules.bind_special(device, meta, constants)?;
+        let bound = device.modules.bind_special(device, meta, code.constants(kernel))?;
         let block = geometry.block_for(meta);
         check_limits(device, &bound, meta, geometry.grid, block)?;
         check_shared(device, &bound, meta, geometry.dynamic_shared)?;

@@ -173,26 +173,44 @@ impl DeviceModules {
         if let Some(bound) = self.table().bound.get(&key) {
             return Ok(bound.clone());
         }
-        if let Some(image) = SHIPPED.iter().find(|image| image.library() == meta.library)
-            && !self.table().libraries.contains_key(meta.library)
-        {
-            self.load(device, image)?;
-        }
+        self.load_shipped(device, meta)?;
         // While this is held no other image takes the library's place.
         let _one_at_a_time = lock(&self.loading);
-        let table = self.table();
-        let library = table.libraries.get(meta.library).cloned().ok_or_else(|| Error::KernelNotLoaded {
-            kernel: meta.name,
-            library: meta.library,
-            loaded: table.libraries.keys().cloned().collect(),
-        })?;
-        drop(table);
+        // Another thread may have been before.
+        if let Some(bound) = self.table().bound.get(&key) {
+            return Ok(bound.clone());
+        }
+        let library = self.library_of(meta)?;
         let bound = Arc::new(library.bind(device, meta, &key.1)?);
         self.with_table(|table| {
             table.bound.insert(key, bound.clone());
             table.retire_idle(&library);
         });
         Ok(bound)
+    }
+
+    /// Whether the code of a kernel waits for the launches before it; `None`: such code cannot. Loads no module.
+    pub fn waits(&self, device: &DeviceInner, meta: &'static KernelMeta) -> Result<Option<bool>, Error> {
+        self.load_shipped(device, meta)?;
+        let library = self.library_of(meta)?;
+        Ok(library.waits(library.entry(meta)?.0))
+    }
+
+    /// Takes the image that the program ships with a kernel's library, if none of it was taken.
+    fn load_shipped(&self, device: &DeviceInner, meta: &'static KernelMeta) -> Result<(), Error> {
+        match SHIPPED.iter().find(|image| image.library() == meta.library) {
+            Some(image) if !self.table().libraries.contains_key(meta.library) => self.load(device, image),
+            _ => Ok(()),
+        }
+    }
+
+    fn library_of(&self, meta: &'static KernelMeta) -> Result<Arc<Library>, Error> {
+        let table = self.table();
+        table.libraries.get(meta.library).cloned().ok_or_else(|| Error::KernelNotLoaded {
+            kernel: meta.name,
+            library: meta.library,
+            loaded: table.libraries.keys().cloned().collect(),
+        })
     }
 }
 
@@ -229,16 +247,26 @@ impl Library {
         Ok(Library { image: *image, manifest, modules, loaded, special: Mutex::default() })
     }
 
+    /// What the manifest says of a kernel, and where its arguments start.
+    fn entry(&self, meta: &'static KernelMeta) -> Result<(&KernelEntry, Vec<u32>), Error> {
+        let missing = || stale(meta, "it has no kernel of this name".into());
+        let entry = self.manifest.kernel(meta.name).ok_or_else(missing)?;
+        Ok((entry, compare(meta, entry).map_err(|difference| stale(meta, difference))?))
+    }
+
+    /// Whether a kernel waits for the launches before it; `None`: such code cannot.
+    fn waits(&self, entry: &KernelEntry) -> Option<bool> {
+        self.manifest.can_wait(self.modules.sm).then_some(entry.waits)
+    }
+
     fn bind(
         &self,
         device: &DeviceInner,
         meta: &'static KernelMeta,
         constants: &Constants,
     ) -> Result<BoundKernel, Error> {
-        let stale = |difference| Error::StaleModule { kernel: meta.name, library: meta.library, difference };
-        let missing = || stale("it has no kernel of this name".into());
-        let entry = self.manifest.kernel(meta.name).ok_or_else(missing)?;
-        let offsets = compare(meta, entry).map_err(stale)?;
+        let (entry, offsets) = self.entry(meta)?;
+        let missing = || stale(meta, "it has no kernel of this name".into());
         let number = self.modules.of(meta.name).ok_or_else(missing)?;
         let module = match self.special(device, number, meta.name, constants)? {
             Some(special) => special,
@@ -251,7 +279,7 @@ impl Library {
             max_threads: function.max_threads,
             static_shared: function.static_shared,
             grid_barrier: entry.grid_barrier,
-            waits: self.manifest.can_wait(self.modules.sm).then_some(entry.waits),
+            waits: self.waits(entry),
             offsets,
             param_bytes,
             module,
@@ -376,6 +404,10 @@ impl BoundKernel {
         self.dynamic_raised.store(true, Ordering::Relaxed);
         Ok(())
     }
+}
+
+fn stale(meta: &'static KernelMeta, difference: String) -> Error {
+    Error::StaleModule { kernel: meta.name, library: meta.library, difference }
 }
 
 /// Compares the program's description of a kernel with the manifest's. The offsets of the

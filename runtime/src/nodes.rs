@@ -11,7 +11,7 @@
 
 use crate::capture::{Recorded, Template, failed};
 use crate::graph::Graph;
-use crate::launch::{Code, Owners, Prepared, launchers};
+use crate::launch::{LaunchCode, Owners, Prepared, launchers};
 use crate::memory::unique_id;
 use crate::ops::{self, Pattern};
 use crate::stream::StreamInner;
@@ -51,7 +51,7 @@ pub struct GraphBuilder {
     template: Template,
     recorded: Recorded,
     /// Of launches from here on.
-    code: Code,
+    code: LaunchCode,
     nodes: Vec<Operation>,
     /// Indices of what the next operation follows.
     after: Vec<usize>,
@@ -95,7 +95,7 @@ impl Stream {
             stream: self.inner.clone(),
             template: Template::empty()?,
             recorded: Recorded::default(),
-            code: Code::General,
+            code: LaunchCode::General,
             nodes: Vec::new(),
             after: Vec::new(),
             failed: None,
@@ -123,7 +123,7 @@ impl GraphBuilder {
     /// Launches from here on get code of their own, in which their values are constants, as
     /// [`Capture::specialise`](crate::Capture::specialise) says.
     pub fn specialise(&mut self) {
-        self.code = Code::Special;
+        self.code = LaunchCode::Special;
     }
 
     /// Adds a kernel launch. Checked as [`Stream::launch`] checks it.

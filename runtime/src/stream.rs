@@ -6,7 +6,7 @@
 //! Copies from and to ordinary host memory wait until they are done, since the borrow of that
 //! memory ends with the call; [`Pinned`] memory is for copies that do not wait.
 
-use crate::launch::{Code, Owners, Prepared, launchers};
+use crate::launch::{LaunchCode, Owners, Prepared, launchers};
 use crate::memory::{lock, unique_id};
 use crate::ops::{self, Pattern};
 use crate::order::{Lane, Use};
@@ -142,7 +142,7 @@ impl Stream {
     /// As for `launch_unchecked`.
     unsafe fn launch_any(&self, kernel: &dyn AnyKernel) -> Result<(), Error> {
         self.inner.issue("Stream::launch", |stream| {
-            let mut launch = Prepared::new(&self.inner.device, kernel, Code::General, Owners::Any)?;
+            let mut launch = Prepared::new(&self.inner.device, kernel, LaunchCode::General, Owners::Any)?;
             let owners = std::mem::take(&mut launch.owners);
             self.inner.behind(&owners, || {
                 self.inner.timed(launch.name, || {

@@ -259,7 +259,7 @@ fn one(
     let followed = code.as_ref().filter(|_| gpu.sm == timeline::SM && !profile.launch.cooperative);
     let ran = few.map(|few| 2 * few);
     let waits = followed.map(|code| {
-        let by_warp = started(machine, launch, ran, |start| ByWarp::of(machine, &instance, start))?;
+        let by_warp = started(machine, launch, few, |start| ByWarp::of(machine, &instance, start))?;
         let by_warp = by_warp.map_err(|fault| fault.to_string())?;
         Ok::<_, String>(Waits::of(figures, (&profile, &by_warp), code, (blocks, &demand), launch.geometry.start))
     });
