@@ -1,6 +1,6 @@
 //! Constants in the place of parameters.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use warpsmith_ptx::{KnownBytes, parse, with_constants as with};
 
