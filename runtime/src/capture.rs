@@ -307,7 +307,7 @@ impl Capture<'_> {
     ///
     /// ```no_run
     /// # use warpsmith_runtime::{Buffer, Device, Error, Stream};
-    /// # use gpu_kernels::activation::Swiglu;
+    /// # use gpu_kernels::elementwise::Swiglu;
     /// # fn f(stream: &Stream, gate: &Buffer<f32>, up: &Buffer<f32>, y: &mut Buffer<f32>) -> Result<(), Error> {
     /// let graph = stream.capture(|scope| {
     ///     scope.specialise();
