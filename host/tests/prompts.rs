@@ -32,7 +32,7 @@ const OPTIONS: DecoderOptions = DecoderOptions {
     activations: Activations::Int8,
     tuned: false,
     programmatic: true,
-    specialise: true,
+    specialise: None,
     persistent: false,
     peers: PeerOptions { capacity: 1 << 20, shots: Shots::Two, timeout: Duration::from_secs(60) },
 };

@@ -224,8 +224,8 @@ fn steps_of_one_token_have_code_of_their_own_and_the_same_bits() {
         let formats = formats.to_vec();
         let synthetic = Synthetic { architecture, experts, hidden: 256, formats, ..Default::default() };
         let model = device::load(&synthetic.file());
-        let run = |specialise, mode| {
-            let decoder = DecoderOptions { activations, mode, specialise, ..Default::default() };
+        let run = |specialise: bool, mode| {
+            let decoder = DecoderOptions { activations, mode, specialise: Some(specialise), ..Default::default() };
             let mut session = Session::new(&model, SessionOptions { decoder, ..Default::default() }).unwrap();
             let mut token = session.prefill(&[5, 9, 70]).unwrap();
             let mut seen = Vec::new();
@@ -240,6 +240,10 @@ fn steps_of_one_token_have_code_of_their_own_and_the_same_bits() {
         let (got, special) = run(true, Mode::Graph);
         assert_eq!(same, want, "{architecture}");
         assert_eq!(got, want, "{architecture}");
+        // On GPUs it is the default.
+        let default = listed(&model, DecoderOptions { activations, ..Default::default() });
+        let has_own = default.iter().any(|launch| !launch.constants.is_empty());
+        assert_eq!(has_own, !model.device().is_software(), "{architecture}");
         assert!(eager.iter().chain(&general).all(|launch| launch.constants.is_empty()), "{architecture}");
         let with_values = |launch: &&ListedLaunch| launch.arguments.iter().any(|(meta, _)| !meta.kind.is_buffer());
         let many = special.iter().filter(with_values).count();
@@ -255,7 +259,7 @@ fn layers_share_their_code_however_many_there_are() {
         let of = |layers| {
             let formats = vec![Format::Q8_0];
             let file = Synthetic { architecture, experts, hidden: 256, layers, formats, ..Default::default() }.file();
-            let listed = listed(&device::load(&file), DecoderOptions::default());
+            let listed = listed(&device::load(&file), DecoderOptions { specialise: Some(true), ..Default::default() });
             let codes: HashSet<_> =
                 listed.iter().map(|launch| (launch.kernel.name, launch.constants.clone())).collect();
             (listed.len(), codes)
@@ -270,7 +274,7 @@ fn layers_share_their_code_however_many_there_are() {
 fn layers_in_one_launch_have_the_code_for_all_launches() {
     let file = Synthetic { hidden: 256, formats: vec![Format::Q8_0], ..Default::default() }.file();
     let model = device::load(&file);
-    let decoder = DecoderOptions { persistent: true, ..Default::default() };
+    let decoder = DecoderOptions { persistent: true, specialise: Some(true), ..Default::default() };
     let mut session = Session::new(&model, SessionOptions { decoder, ..Default::default() }).unwrap();
     session.feed(7).unwrap();
     let listed = listed(&model, decoder);

@@ -171,8 +171,8 @@ pub struct StepArgs {
     /// that one ends, from sm_90 on.
     #[arg(long)]
     pub no_programmatic: bool,
-    /// Use the same code for all launches. Without this the graph of steps of one token has kernels in which shapes and flags are
-    /// constants, which are compiled when it is captured.
+    /// Use the same code for all launches. Without this, on a GPU, the graph of steps of one token has kernels in which shapes and flags
+    /// are constants, which are compiled when it is captured.
     #[arg(long)]
     pub no_specialise: bool,
     /// Do all layers of a step in one launch, whose blocks wait for one another, or in few, where weights, activations and the cache

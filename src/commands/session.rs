@@ -127,7 +127,7 @@ pub fn decoder_options(engine: &EngineArgs, capacity: usize) -> DecoderOptions {
         activations,
         tuned,
         programmatic: !no_programmatic,
-        specialise: !no_specialise,
+        specialise: no_specialise.then_some(false),
         persistent,
         chunk: DecoderOptions::default().chunk.min(capacity.max(1)),
         ..Default::default()

@@ -90,7 +90,8 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
         activations: args.step.activations,
         tuned: args.step.tuned,
         programmatic: !args.step.no_programmatic,
-        specialise: !args.step.no_specialise,
+        // As on the GPU that is meant.
+        specialise: Some(!args.step.no_specialise),
         persistent: args.step.persistent,
         ..DecoderOptions::default()
     };
@@ -120,7 +121,7 @@ pub fn run(args: &ProjectionArgs) -> Result<(), Failure> {
         Vec::new()
     } else {
         // Their launch has the same code for all scalars, as cooperative ones do.
-        let of_apart = DecoderOptions { persistent: false, specialise: false, ..of_decoder };
+        let of_apart = DecoderOptions { persistent: false, specialise: Some(false), ..of_decoder };
         let mut apart = Decoder::new(&model, of_apart)?;
         let mut counted = count::phases(&engine, &listed, &list(&mut apart)?)?;
         // A block of the launch takes as many of a phase's as have its threads.

@@ -224,7 +224,8 @@ impl Decoder {
     /// Whether the launches of such a step get code of their own: those of one token, which a decoder repeats for as long as it
     /// lives. Compiling them for every number of columns would take longer than it saves.
     fn specialises(&self, shape: Shape) -> bool {
-        self.options.specialise && self.options.mode == Mode::Graph && !shape.shared && shape.columns == 1
+        let wanted = self.options.specialise.unwrap_or_else(|| !self.model.device().is_software());
+        wanted && self.options.mode == Mode::Graph && !shape.shared && shape.columns == 1
     }
 
     /// Identities, never addresses or sizes alone, of everything that a captured step refers to, and its shape. Caches

@@ -64,7 +64,8 @@ pub struct DecoderOptions {
     /// Graphs of steps of one token have kernels in which what launches pass by value is constant
     /// ([`Capture::specialise`](warpsmith_runtime::Capture::specialise)): shapes, flags, strides. The results have the same bits. The
     /// first capture compiles them, some 0.2 s for each launch of a layer on a GPU, unless they are in the cache of compiled code.
-    pub specialise: bool,
+    /// `None`: on GPUs; on the software driver nothing waits for code.
+    pub specialise: Option<bool>,
     /// Steps of one sequence with a cache of f16 do all layers that follow one another and are alike in one launch, whose blocks
     /// wait for one another between its phases ([`gpu_kernels::persistent`]), wherever there is an instance of that kernel for the
     /// format of a layer's matrices and their activations.
@@ -91,7 +92,7 @@ impl Default for DecoderOptions {
             activations: Activations::default(),
             tuned: false,
             programmatic: true,
-            specialise: true,
+            specialise: None,
             persistent: false,
             peers: PeerOptions::default(),
         }
