@@ -101,9 +101,19 @@ fn of_known(body: &Body, parameters: bool) -> Vec<&Instruction> {
 
 /// Whether a compiler that knows these registers may know the result of an instruction.
 fn is_known(instruction: &Instruction, known: &BTreeSet<Reg>, parameters: bool) -> bool {
-    let selects = instruction.opcode == "selp";
     let loads = instruction.opcode == "ld" && instruction.modifiers.first().is_some_and(|m| m.starts_with("param"));
-    let mut sources = sources(instruction).take(if selects { 2 } else { usize::MAX }).peekable();
+    // One that it knows may decide: a choice, or an integer that leaves nothing of the other.
+    let decides = match instruction.opcode.as_str() {
+        "selp" | "slct" => true,
+        "and" | "or" | "mul" | "mul24" | "min" | "max" | "shl" | "shr" | "div" | "rem" => {
+            instruction.modifiers.last().is_some_and(|ty| ty.starts_with(['b', 'u', 's']))
+        }
+        _ => false,
+    };
+    if decides && sources(instruction).filter_map(register).any(|r| known.contains(&r)) {
+        return true;
+    }
+    let mut sources = sources(instruction).peekable();
     let of = |operand: &Operand| match operand {
         Operand::Int(_) | Operand::F32(_) | Operand::F64(_) | Operand::Sink => true,
         Operand::Address(..) => loads && parameters,

@@ -194,6 +194,10 @@ fn an_operand_is_known_by_what_it_may_be() {
         "\tsin.approx.f32 %f3, %f1;\n",
         // One of two values of it, whichever is chosen.
         "\tselp.f32 %f4, %f1, 0f3F800000, %p1;\n\trcp.approx.f32 %f3, %f4;\n",
+        // The one of them that a condition chooses which is known, or one that leaves nothing of the other.
+        "\tsetp.eq.u32 %p1, %r1, 3;\n\tselp.f32 %f4, %f2, %f1, %p1;\n\trcp.approx.f32 %f3, %f4;\n",
+        "\tsetp.eq.u32 %p1, %r1, 3;\n\tselp.f32 %f4, 0f40400000, %f2, %p1;\n\trcp.approx.f32 %f3, %f4;\n",
+        "\tmov.u32 %r2, %tid.x;\n\tmul.lo.u32 %r2, %r2, %r1;\n\tcvt.rn.f32.u32 %f4, %r2;\n\tex2.approx.f32 %f3, %f4;\n",
         "\tmov.f32 %f4, %f2;\n\t@%p1 mov.f32 %f4, %f1;\n\tsqrt.approx.f32 %f3, %f4;\n",
         // Counted in a loop that may be unrolled.
         "\tmov.b32 %r2, 0;\nL:\n\tcvt.rn.f32.u32 %f4, %r2;\n\tex2.approx.f32 %f3, %f4;\n\tadd.u32 %r2, %r2, 1;\n\
@@ -208,6 +212,8 @@ fn an_operand_is_known_by_what_it_may_be() {
         "\tex2.approx.ftz.f32 %f3, %f2;\n",
         "\tsub.f32 %f4, %f2, %f1;\n\tex2.approx.f32 %f3, %f4;\n",
         "\tdiv.approx.f32 %f3, %f1, %f2;\n",
+        "\tmul.f32 %f4, %f2, %f1;\n\tex2.approx.f32 %f3, %f4;\n",
+        "\tmov.u32 %r2, %tid.x;\n\tand.b32 %r2, %r2, 7;\n\tcvt.rn.f32.u32 %f4, %r2;\n\tex2.approx.f32 %f3, %f4;\n",
         "\trsqrt.approx.f32 %f3, 0f40400000;\n",
         "\tsqrt.rn.f32 %f3, %f1;\n\tdiv.rn.f32 %f3, 0f3F800000, %f3;\n",
         "\tmov.u32 %r2, %tid.x;\n\tadd.u32 %r2, %r2, %r1;\n\tcvt.rn.f32.u32 %f4, %r2;\n\tlg2.approx.f32 %f3, %f4;\n",
