@@ -4,32 +4,17 @@
 mod common;
 #[path = "common/device.rs"]
 mod device;
+#[path = "common/loads.rs"]
+mod loads;
 
 use common::*;
 use gpu_kernels::elementwise::{ResidualAdd, Swiglu};
 use gpu_kernels::format::Format;
+use loads::{fresh, loaded};
 use warpsmith_host::decode::{DecodeError, DecoderOptions, Mode, Session};
 use warpsmith_host::device::Kernel as _;
 use warpsmith_host::driver::software;
-use warpsmith_host::{Device, Error, Stream, builtin_image};
-
-/// A device with nothing loaded, if it counts calls.
-fn fresh() -> Option<(Device, Stream)> {
-    let device = Device::open(0).unwrap();
-    if !device.is_software() {
-        eprintln!("skipped: calls are counted by the software driver");
-        return None;
-    }
-    let stream = device.stream().unwrap();
-    software::reset_call_counts();
-    Some((device, stream))
-}
-
-/// Modules that this thread has loaded.
-fn loaded() -> u64 {
-    let counts = software::call_counts();
-    counts.get("cuModuleLoadDataEx") + counts.get("cuModuleLoadData")
-}
+use warpsmith_host::{Error, builtin_image};
 
 #[test]
 fn a_first_use_loads_one_kernel() {

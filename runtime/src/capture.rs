@@ -297,13 +297,14 @@ impl Capture<'_> {
         self.recorded.foreign
     }
 
-    /// Launches from here on get code of their own, in which the values that they pass (scalars and structs, but no
-    /// addresses, nor fields marked `#[varies]`) are constants: they never change in a graph, and its kernels have neither the branches that they decide against nor the instructions that compute with them.
-    /// Results have the same bits. It is compiled when it is first recorded, 0.1 to 0.2 s a launch on a GPU, unless an equal launch was, in
-    /// this process or, by the cache of compiled code, in another.
+    /// Launches from here on get code of their own, in which the values that they pass (scalars and structs, but no addresses, nor fields
+    /// marked `#[varies]`) are constants: they never change in a graph, and its kernels have neither the branches that they decide against
+    /// nor the instructions that compute with them. Results have the same bits. It is compiled when it is first recorded, 0.1 to 0.2 s a
+    /// launch on a GPU, unless an equal launch was, in this process or, by the cache of compiled code, in another.
     ///
-    /// The code for all launches is taken by cooperative launches, for kernels with variables in global memory that may be written, for
-    /// kernels that came as a text that was not cut into modules, and where the program carries machine code for the device.
+    /// The code for all launches is taken by cooperative launches, for kernels with variables in global memory that may be written or with
+    /// functions that approximate what they are given, for kernels that came as a text that was not cut into modules, and where the
+    /// program carries machine code for the device.
     ///
     /// ```no_run
     /// # use warpsmith_runtime::{Buffer, Device, Error, Stream};

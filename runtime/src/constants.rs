@@ -64,8 +64,8 @@ impl Constants {
         self.pieces.is_empty()
     }
 
-    /// The PTX of a module with these constants in its one kernel; as it was where [`with_constants`] cannot put any in. `None` where its code
-    /// may be there only once, as a variable in global memory that may be written, or another kernel, would be there twice.
+    /// The PTX of a module with these constants in its one kernel; `None` where [`with_constants`] cannot put any in, and where its code may be
+    /// there only once, as a variable in global memory that may be written, or another kernel, would be there twice.
     #[must_use]
     pub fn in_text(&self, text: &str, kernel: &str) -> Option<String> {
         if self.is_empty() || !stands_alone(text, kernel) {
@@ -77,7 +77,7 @@ impl Constants {
             bytes,
         });
         let constants: Vec<KnownBytes<'_>> = constants.collect();
-        Some(with_constants(text, kernel, &constants))
+        Some(with_constants(text, kernel, &constants)).filter(|known| known != text)
     }
 }
 

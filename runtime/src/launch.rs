@@ -108,10 +108,9 @@ pub enum Owners {
 }
 
 /// Which code of its kernel a launch has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchCode {
     /// The same for all launches.
-    #[default]
     General,
     /// With the launch's [constants](Constants).
     Special,
