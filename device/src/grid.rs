@@ -146,7 +146,8 @@ pub fn multiprocessors() -> u32 {
 
 /// Waits until the launches before this one on its stream have finished, and makes what they wrote visible
 /// (`griddepcontrol.wait`): before it, a launch that is [programmatic](crate::launch::Geometry::programmatic) may run beside
-/// them, and must touch nothing that they write and write nothing that they touch.
+/// them, and must touch nothing that they write and write nothing that they touch. Where kernels call
+/// [`launch_dependents`] behind their wait, that is the launch right before alone.
 ///
 /// Every thread that touches such memory calls it; what it reads of them it takes as [`Awaited`](crate::Awaited), as loads of an
 /// [`In`](crate::In) may be moved before the call. A launch that never waits would let the launch behind it run beside the one
@@ -163,7 +164,11 @@ pub fn wait_dependencies() {
 
 /// Lets the next launch of the stream start, if it is programmatic, as soon as every block has called this or ended
 /// (`griddepcontrol.launch_dependents`). It orders nothing: what this kernel writes, also before the call, is seen behind
-/// [`wait_dependencies`] only. No instruction before sm_90.
+/// [`wait_dependencies`] only.
+///
+/// Called behind this kernel's own wait, on every way through it, it promises the next launch that all before this one is complete
+/// when it begins. Called in front of that, it lets the next one begin while even earlier ones run. The race check of the software
+/// driver tells the two apart. No instruction before sm_90.
 #[inline(always)]
 pub fn launch_dependents() {
     // SAFETY: accesses nothing.

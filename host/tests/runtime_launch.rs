@@ -428,12 +428,15 @@ fn cooperative_launches_have_all_their_blocks_on_the_device_or_are_refused() {
     }
 }
 
+/// Waits for the launch before.
+const WAIT: &str = "griddepcontrol.wait;";
+
 #[test]
 fn programmatic_launches_give_what_ordered_ones_give() {
     let (device, stream) = device();
     let x: Vec<u32> = (0..256).collect();
     // Code that waits where the device has the instruction, and the code without, which runs everywhere.
-    for image in [kernels_that_wait("before the load"), KERNELS] {
+    for image in [kernels_that_wait("before the load", WAIT), KERNELS] {
         let oldest = image.code().unwrap()[0].0;
         if oldest > device.sm() || (oldest < 90 && device.sm() >= 90 && !device.is_software()) {
             continue;
@@ -464,22 +467,24 @@ fn programmatic_launches_give_what_ordered_ones_give() {
     }
 }
 
-/// What the checks say of two launches of `follow` in a row, the second reading what the first writes.
-fn following(device: &Device, place: &str, capture: bool) -> Option<String> {
-    device.load(&kernels_that_wait(place)).unwrap();
+/// What the checks say of two launches of `follow`, the second reading what the first writes, with so many other ones between them.
+fn following(device: &Device, kernels: &KernelImage, between: usize, capture: bool) -> Option<String> {
+    device.load(kernels).unwrap();
     let stream = device.stream().unwrap();
     let a = stream.upload(&[7u32; 128]).unwrap();
     let (mut b, mut c) = (stream.zeros::<u32>(128).unwrap(), stream.zeros::<u32>(128).unwrap());
+    let mut others: Vec<_> = (0..between).map(|_| stream.zeros::<u32>(128).unwrap()).collect();
     stream.synchronize().unwrap();
+    let mut launches = |on: &mut dyn FnMut(Follow<'_>) -> Result<(), Error>| {
+        on(Follow { x: &a, y: &mut b })?;
+        others.iter_mut().try_for_each(|other| on(Follow { x: &a, y: other }))?;
+        on(Follow { x: &b, y: &mut c })
+    };
     if capture {
-        let record = |scope: &mut warpsmith_host::Capture<'_>| {
-            scope.launch(Follow { x: &a, y: &mut b })?;
-            scope.launch(Follow { x: &b, y: &mut c })
-        };
-        stream.capture(record).unwrap().launch(&stream).unwrap();
+        let graph = stream.capture(|scope| launches(&mut |launch| scope.launch(launch))).unwrap();
+        graph.launch(&stream).unwrap();
     } else {
-        stream.launch(Follow { x: &a, y: &mut b }).unwrap();
-        stream.launch(Follow { x: &b, y: &mut c }).unwrap();
+        launches(&mut |launch| stream.launch(launch)).unwrap();
     }
     match stream.read(&c) {
         Ok(c) => {
@@ -499,12 +504,38 @@ fn what_a_programmatic_launch_reads_before_it_waits_is_a_race() {
     }
     let (device, _) = device();
     for capture in [false, true] {
-        assert_eq!(following(&device, "before the load", capture), None);
+        assert_eq!(following(&device, &kernels_that_wait("before the load", WAIT), 0, capture), None);
         // The first launch has the same defect, behind a fill that has ended: only what may still run is a race.
-        let text = following(&device, "behind the load", capture).expect("a finding");
+        let text = following(&device, &kernels_that_wait("behind the load", WAIT), 0, capture).expect("a finding");
         assert!(text.contains("error[race::stream]: write-read race on global memory"), "{text}");
         assert!(text.contains("a programmatic launch does not wait for the one before it"), "{text}");
         assert!(text.contains("call `grid::wait_dependencies()`"), "{text}");
         assert_eq!(text.matches("error[").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn what_was_written_before_the_launch_before_may_be_read_early_if_that_lets_others_begin_behind_its_wait() {
+    const NAME: &str =
+        "what_was_written_before_the_launch_before_may_be_read_early_if_that_lets_others_begin_behind_its_wait";
+    if !is_child() {
+        let environment = [("WARPSMITH_DRIVER", "software"), ("WARPSMITH_CHECK", "1"), ("WARPSMITH_SM", "90")];
+        return child_passes(NAME, &environment);
+    }
+    let (device, _) = device();
+    const LAUNCH: &str = "griddepcontrol.launch_dependents;";
+    let behind = kernels_that_wait("behind the load", &format!("{WAIT} {LAUNCH}"));
+    // The launch before may have let it begin while the first one ran.
+    let ahead = kernels_that_wait("behind the load", &format!("{LAUNCH} {WAIT}"));
+    let unnamed = kernels_that_wait("behind the load", WAIT);
+    for capture in [false, true] {
+        for between in 1..4 {
+            assert_eq!(following(&device, &behind, between, capture), None, "{between} {capture}");
+            for early in [&ahead, &unnamed] {
+                let text = following(&device, early, between, capture).expect("a finding");
+                assert!(text.contains("a programmatic launch does not wait for the one before it"), "{text}");
+            }
+        }
+        assert!(following(&device, &behind, 0, capture).is_some());
     }
 }

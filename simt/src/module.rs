@@ -106,6 +106,13 @@ impl Module {
         approx::members(set).collect()
     }
 
+    /// Whether a kernel lets the launch behind it begin only when it has waited for the one in front of it itself: all that was before that
+    /// one is then complete when the launch behind begins.
+    pub fn lets_behind_wait(&self, kernel: &str) -> bool {
+        let at = self.kernels.iter().position(|k| k.name == kernel);
+        at.and_then(|at| self.program.entries.get(at)).is_some_and(|entry| entry.lets_behind_wait)
+    }
+
     /// The architecture in `.target`, e.g. 80.
     pub fn target_sm(&self) -> u32 {
         self.sm

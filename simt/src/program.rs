@@ -80,6 +80,8 @@ pub struct Function {
     pub reductions: u32,
     /// The approximate instructions in it.
     pub approximate: crate::approx::Set,
+    /// How it lets the launch behind its kernel begin.
+    pub dependents: Dependents,
 }
 
 /// How far blocks may run at the same time with the result that they have one after the other, if they do not race.
@@ -92,6 +94,18 @@ pub enum Overlap {
     UntilTurn,
     /// Not at all: it prints or allocates, or may wait for others in a loop.
     None,
+}
+
+/// How a kernel lets the launch behind it begin, if that may begin before the kernel has ended (`griddepcontrol.launch_dependents`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dependents {
+    /// It does not say when.
+    #[default]
+    Unnamed,
+    /// Behind its own `griddepcontrol.wait`, in the same basic block, and every thread comes by such a block.
+    BehindWait,
+    /// Where threads may not have waited.
+    Early,
 }
 
 /// What a call goes to.
@@ -166,6 +180,8 @@ pub struct Entry {
     pub approximate: crate::approx::Set,
     /// It uses the shared memory that is reserved for the system.
     pub reserved: bool,
+    /// Whether it lets the launch behind it begin only when it has waited for the one in front of it.
+    pub lets_behind_wait: bool,
 }
 
 /// A lowered module.

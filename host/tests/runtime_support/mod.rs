@@ -87,10 +87,10 @@ impl Contract for Follow<'_> {
     }
 }
 
-/// The kernels for sm_90, where `follow` waits for the launch before it at `place`: `before the load` or `behind the load`.
-pub fn kernels_that_wait(place: &str) -> KernelImage {
+/// The kernels for sm_90, where `follow` has these instructions at `place`: `before the load` or `behind the load`.
+pub fn kernels_that_wait(place: &str, instructions: &str) -> KernelImage {
     let text = PTX.replace(".version 6.3\n.target sm_75", ".version 7.8\n.target sm_90");
-    let text = text.replace(&format!("// wait {place}"), "griddepcontrol.wait;");
+    let text = text.replace(&format!("// wait {place}"), instructions);
     image(("warpsmith-host", MANIFEST, vec![(90, &*text.leak())].leak()))
 }
 

@@ -4,7 +4,7 @@ use super::allocate::{self, FrameLayout, Places};
 use super::facts::Facts;
 use super::operand::{P, RegisterClass, V, X};
 use super::proto::{Builder, Control, Proto};
-use super::{Lowering, behind, graph, notes, objects, polls, seeds};
+use super::{Lowering, behind, dependents, graph, notes, objects, polls, seeds};
 use crate::exec::{Op, PRED_SINK, control};
 use crate::note::{Class, Taint, Work};
 use crate::program::{Callee, Debug, Function, Overlap};
@@ -40,6 +40,7 @@ impl Lowering<'_> {
             program.debug.push(Debug { line: b.function.pos.line, location: u32::MAX });
         }
         result.entry = program.ops.len() as u32;
+        result.dependents = dependents::dependents(b, &blocks);
         let (seeds, holds) = (seeds::seeds(body), objects::holds(b));
         let notes = &mut program.notes;
         let (mut marks, groups) = behind::marks(b, &blocks, notes.groups);

@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::module::{KernelInfo, ParamInfo};
-use crate::program::{Const, Entry, Overlap};
+use crate::program::{Const, Dependents, Entry, Overlap};
 use crate::ptx::Diagnostic;
 use crate::ptx::ast::{Linkage, Space};
 
@@ -86,11 +86,22 @@ impl Lowering<'_> {
             });
             let approximate = reachable.iter().fold(0, |set, i| set | of(i).approximate);
             let reserved = reachable.iter().any(|i| of(i).reserved);
+            let lets_behind_wait = self.lets_behind_wait(index as u32, &reachable);
             let (function, shared_bytes) = (index as u32, start);
-            let entry = Entry { function, reachable, shared, shared_bytes, overlap, approximate, reserved };
+            let entry =
+                Entry { function, reachable, shared, shared_bytes, overlap, approximate, reserved, lets_behind_wait };
             self.program.entries.push(entry);
         }
         (kernels, refused)
+    }
+
+    /// Whether a kernel lets the launch behind it begin only behind its own wait: what it calls may not let it begin at all.
+    fn lets_behind_wait(&self, kernel: u32, reachable: &[u32]) -> bool {
+        reachable.iter().all(|&i| match self.program.functions[i as usize].dependents {
+            Dependents::BehindWait => i == kernel,
+            Dependents::Unnamed => i != kernel,
+            Dependents::Early => false,
+        })
     }
 
     fn reachable(&self, from: u32) -> Vec<u32> {

@@ -16,6 +16,7 @@ mod compare;
 mod convert;
 mod dataflow;
 mod decode;
+mod dependents;
 mod emit;
 mod entries;
 mod facts;

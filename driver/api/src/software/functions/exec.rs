@@ -216,8 +216,10 @@ fn batch(state: &mut State, software: &'static Software, plan: &Plan, key: Strea
     flatten(plan, &[], &mut flat);
     let orderings = match state.checks.is_some() {
         true => {
-            let nodes: Vec<_> =
-                flat.iter().map(|(op, deps)| (issue::describe(state, op), issue::follows(op), deps.clone())).collect();
+            let nodes: Vec<_> = flat
+                .iter()
+                .map(|(op, deps)| (issue::describe(state, op), issue::follows(state, op), deps.clone()))
+                .collect();
             state.issue_graph(key, &nodes)
         }
         false => Vec::new(),

@@ -180,7 +180,7 @@ pub(crate) fn in_stream(state: &mut State, key: StreamKey, op: &Op, steps: Vec<S
     let ordering = match state.checks.is_some() {
         false => None,
         true => {
-            let (what, lane) = (describe(state, op), state.lane(key));
+            let (what, lane, follows) = (describe(state, op), state.lane(key), follows(state, op));
             match (op, state.checks.as_mut()) {
                 (Op::EventRecord(event), Some(checks)) => {
                     checks.order.record(*event, lane);
@@ -190,7 +190,7 @@ pub(crate) fn in_stream(state: &mut State, key: StreamKey, op: &Op, steps: Vec<S
                     checks.order.wait(lane, *event);
                     None
                 }
-                _ => state.issue(key, &what, follows(op)),
+                _ => state.issue(key, &what, follows),
             }
         }
     };
@@ -198,9 +198,14 @@ pub(crate) fn in_stream(state: &mut State, key: StreamKey, op: &Op, steps: Vec<S
 }
 
 /// How it follows what is in front of it.
-pub(crate) fn follows(op: &Op) -> Follows {
+pub(crate) fn follows(state: &State, op: &Op) -> Follows {
     match op {
-        Op::Kernel(kernel) if kernel.is_programmatic() => Follows::Begun,
+        Op::Kernel(kernel) if kernel.is_programmatic() => Follows::Begun {
+            lets_behind_wait: state
+                .functions
+                .get(&kernel.function)
+                .is_some_and(|f| f.instance.module().lets_behind_wait(&f.name)),
+        },
         Op::Kernel(_) => Follows::Ended,
         _ => Follows::Other,
     }

@@ -49,8 +49,25 @@ pub(crate) enum Follows {
     Other,
     /// A kernel that begins when what is in front has ended.
     Ended,
-    /// A kernel that begins when a kernel in front lets it, or has ended (programmatic serialisation).
-    Begun,
+    /// A kernel that begins when a kernel in front lets it, or has ended (programmatic serialisation). `lets_behind_wait`: it lets the next
+    /// one begin only when it has waited for the one in front itself.
+    Begun { lets_behind_wait: bool },
+}
+
+impl Follows {
+    fn may_begin_early(self) -> bool {
+        matches!(self, Follows::Begun { .. })
+    }
+
+    /// What a kernel that follows the one with this ordering, and may begin before that has ended, knows when it begins.
+    fn known_behind(self, ordering: &Ordering) -> Option<Clock> {
+        match self {
+            Follows::Other => None,
+            // The one in front of it is complete, and so is all that this one waited for.
+            Follows::Begun { lets_behind_wait: true } => Some(ordering.clock.clone()),
+            _ => Some(ordering.early.as_ref().unwrap_or(&ordering.clock).clone()),
+        }
+    }
 }
 
 struct StreamOrder {
@@ -59,7 +76,7 @@ struct StreamOrder {
     destroyed: bool,
     /// What the next operation comes after, but for what the host knows by then.
     clock: Clock,
-    /// If the last operation is a kernel, what that began after.
+    /// If the last operation is a kernel, what is complete when one behind it begins that need not wait for its end.
     kernel: Option<Clock>,
     /// Its timelines: its own, then those of graph branches.
     timelines: Vec<usize>,
@@ -108,7 +125,7 @@ impl Order {
     /// An operation is issued on a stream.
     pub fn begin(&mut self, lane: Lane, follows: Follows) -> Ordering {
         let clock = self.before(lane);
-        let kernel = self.stream(lane).kernel.take().filter(|_| follows == Follows::Begun);
+        let kernel = self.stream(lane).kernel.take().filter(|_| follows.may_begin_early());
         let early = kernel.map(|mut kernel| {
             kernel.join(&self.beside(lane, false));
             kernel
@@ -116,9 +133,7 @@ impl Order {
         let timeline = self.timeline(lane, 0);
         let ordering = Ordering { early, ..self.issue(timeline, clock) };
         self.after(lane, &ordering, timeline);
-        if follows != Follows::Other {
-            self.stream(lane).kernel = Some(ordering.early.as_ref().unwrap_or(&ordering.clock).clone());
-        }
+        self.stream(lane).kernel = follows.known_behind(&ordering);
         ordering
     }
 
@@ -134,9 +149,10 @@ impl Order {
         for (follows, deps) in nodes {
             // A programmatic edge leads from one kernel to another.
             let early = match deps.as_slice() {
-                [dep] if *follows == Follows::Begun && nodes.get(*dep).is_some_and(|n| n.0 != Follows::Other) => {
-                    issued.get(*dep).map(|(o, _): &(Ordering, usize)| o.early.as_ref().unwrap_or(&o.clock).clone())
-                }
+                [dep] if follows.may_begin_early() => issued
+                    .get(*dep)
+                    .zip(nodes.get(*dep))
+                    .and_then(|((ordering, _), (front, _))| front.known_behind(ordering)),
                 _ => None,
             };
             let mut clock = base.clone();

@@ -19,31 +19,58 @@ fn plain(nodes: &[&[usize]]) -> Vec<(Follows, Vec<usize>)> {
 
 #[test]
 fn programmatic_launches_may_begin_before_the_kernel_in_front_has_ended() {
-    use Follows::{Begun, Ended, Other};
+    use Follows::{Ended, Other};
+    const BEGUN: Follows = Follows::Begun { lets_behind_wait: false };
     let mut order = Order::default();
     let copy = order.begin(own(1), Other);
     let a = order.begin(own(1), Ended);
-    let b = order.begin(own(1), Begun);
+    let b = order.begin(own(1), BEGUN);
     assert!(b.begins_early() && b.ordered_before(a.id()) && b.ordered_before_wait(copy.id()));
     assert!(!b.ordered_before_wait(a.id()));
     // `b` may have let it begin before `a` had ended.
-    let c = order.begin(own(1), Begun);
+    let c = order.begin(own(1), BEGUN);
     assert!(!c.ordered_before_wait(b.id()) && !c.ordered_before_wait(a.id()) && c.ordered_before_wait(copy.id()));
     // An ordinary launch, one behind a copy, and one whose predecessor the host has waited for.
     let d = order.begin(own(1), Ended);
     assert!(!d.begins_early() && [a.id(), b.id(), c.id()].iter().all(|&op| d.ordered_before_wait(op)));
     order.begin(own(1), Other);
-    assert!(!order.begin(own(1), Begun).begins_early());
+    assert!(!order.begin(own(1), BEGUN).begins_early());
     let e = order.begin(own(1), Ended);
     order.stream_done(own(1));
-    let f = order.begin(own(1), Begun);
+    let f = order.begin(own(1), BEGUN);
     assert!(f.ordered_before_wait(e.id()));
     // Nodes: a copy, a kernel, two programmatic ones behind it, and one with two dependencies.
-    let deps: [(Follows, &[usize]); 5] = [(Other, &[]), (Ended, &[0]), (Begun, &[1]), (Begun, &[0]), (Begun, &[2, 3])];
+    let deps: [(Follows, &[usize]); 5] = [(Other, &[]), (Ended, &[0]), (BEGUN, &[1]), (BEGUN, &[0]), (BEGUN, &[2, 3])];
     let g = order.begin_graph(own(1), &deps.map(|(f, deps)| (f, deps.to_vec())));
     assert!(g[2].begins_early() && !g[2].ordered_before_wait(g[1].id()) && g[2].ordered_before_wait(g[0].id()));
     assert!(!g[3].begins_early() && !g[4].begins_early() && g[4].ordered_before_wait(g[2].id()));
-    assert!(!order.begin(own(1), Begun).begins_early(), "a graph is not left before it has ended");
+    assert!(!order.begin(own(1), BEGUN).begins_early(), "a graph is not left before it has ended");
+}
+
+#[test]
+fn what_was_before_a_launch_that_lets_the_next_begin_behind_its_wait_is_complete_then() {
+    use Follows::{Ended, Other};
+    const EARLY: Follows = Follows::Begun { lets_behind_wait: false };
+    const BEHIND: Follows = Follows::Begun { lets_behind_wait: true };
+    let mut order = Order::default();
+    let copy = order.begin(own(1), Other);
+    let a = order.begin(own(1), Ended);
+    let b = order.begin(own(1), BEHIND);
+    assert!(b.begins_early() && b.ordered_before_wait(copy.id()) && !b.ordered_before_wait(a.id()));
+    let c = order.begin(own(1), EARLY);
+    assert!(c.ordered_before_wait(a.id()) && !c.ordered_before_wait(b.id()));
+    // `c` may let it begin while `b` runs.
+    let d = order.begin(own(1), BEHIND);
+    assert!(d.ordered_before_wait(a.id()) && [&b, &c].iter().all(|op| !d.ordered_before_wait(op.id())));
+    let e = order.begin(own(1), EARLY);
+    assert!([&a, &b, &c].iter().all(|op| e.ordered_before_wait(op.id())) && !e.ordered_before_wait(d.id()));
+    // The same between the nodes of a graph.
+    let deps: [(Follows, &[usize]); 4] = [(Ended, &[]), (BEHIND, &[0]), (EARLY, &[1]), (EARLY, &[2])];
+    let g = order.begin_graph(own(1), &deps.map(|(f, deps)| (f, deps.to_vec())));
+    assert!(g[2].begins_early() && g[2].ordered_before_wait(g[0].id()) && !g[2].ordered_before_wait(g[1].id()));
+    assert!(
+        g[3].ordered_before_wait(g[0].id()) && [1, 2].iter().all(|&n: &usize| !g[3].ordered_before_wait(g[n].id()))
+    );
 }
 
 #[test]
