@@ -72,8 +72,8 @@ pub unsafe fn residual_add(x: In<f32>, residual: In<f32>, y: Out<f32>, n: u32) {
 /// `y = silu(gate) * up`, an element a thread.
 #[kernel(block = THREADS, min_blocks = 4)]
 pub unsafe fn swiglu(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let ((gate, up), i) = ((gate.buffer(), up.buffer()), index());
     if i < n as usize {
         y.set(i, silu(gate.at(i)) * up.at(i));
@@ -83,8 +83,8 @@ pub unsafe fn swiglu(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) 
 /// `y = gelu(gate) * up`, an element a thread.
 #[kernel(block = THREADS, min_blocks = 4)]
 pub unsafe fn geglu(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let ((gate, up), i) = ((gate.buffer(), up.buffer()), index());
     if i < n as usize {
         y.set(i, gelu(gate.at(i)) * up.at(i));
@@ -94,8 +94,8 @@ pub unsafe fn geglu(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) {
 /// `y = gate / (1 + e^-(1.702 gate)) * (up + 1)` of clamped numbers, an element a thread.
 #[kernel(block = THREADS, min_blocks = 4)]
 pub unsafe fn swiglu_clamped(gate: Awaited<f32>, up: Awaited<f32>, y: Out<f32>, n: u32) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let ((gate, up), i) = ((gate.buffer(), up.buffer()), index());
     if i < n as usize {
         y.set(i, glu([gate.at(i), up.at(i)], false, true));

@@ -41,13 +41,13 @@ pub unsafe fn gather(
     y_stride: u32,
     quant_format: u32,
 ) {
-    grid::launch_dependents();
     // The grid has them.
     let _ = columns;
     let (cols, column) = (cols as usize, block::idx_y() as usize);
     let i = (block::idx_x() * THREADS + thread::idx_x()) as usize;
     let from = if i < cols { order.at(i) as usize } else { cols };
     grid::wait_dependencies();
+    grid::launch_dependents();
     let v = if from < cols { x.buffer().at(column * x_stride as usize + from) } else { f32::NAN };
     if quant_format == NONE {
         if i < cols {

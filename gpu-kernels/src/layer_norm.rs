@@ -93,8 +93,8 @@ pub unsafe fn layer_norm(
     eps: f32,
 ) {
     let scratch = shared_array!(LAYER_NORM: [f32; 32]);
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let (cols, thread) = (cols as usize, thread::idx_x() as usize);
     let column = block::idx_x() as usize;
     let at = column * stride as usize;
@@ -158,7 +158,7 @@ pub unsafe fn layer_norm(
         let mut first = warp_index() as u32 * quantizer.group();
         while first < cols as u32 {
             let n = (cols as u32 - first).min(quantizer.group());
-            quantizer.bring::<true>(y.into(), column, cols as u32, first, n);
+            quantizer.bring(y.into(), column, cols as u32, first, n);
             first += THREADS / 32 * quantizer.group();
         }
     }

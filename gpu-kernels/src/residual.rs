@@ -73,8 +73,8 @@ pub unsafe fn to_residual(
     eps: f32,
 ) {
     let scratch = shared_array!(TO_RESIDUAL: [f32; 32]);
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let (cols, thread) = (cols as usize, thread::idx_x() as usize);
     let column = block::idx_x() as usize;
     let at = column * stride as usize;

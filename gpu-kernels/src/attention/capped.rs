@@ -146,8 +146,8 @@ macro_rules! entries {
             layer: Layer,
         ) {
             let scratch = shared_array!($shared: [f32; SCRATCH]);
-            grid::launch_dependents();
             grid::wait_dependencies();
+            grid::launch_dependents();
             let (qkv, columns, uncapped, sinks) = (qkv.buffer(), columns.buffer(), false, None);
             let args = CappedArgs { qkv, columns, y, stride, y_stride, scale, cap, uncapped, sinks, layer };
             attend::<$T, f32>(args, scratch);

@@ -242,8 +242,8 @@ macro_rules! entries {
             y_stride: u32,
             layer: Layer,
         ) {
-            grid::launch_dependents();
             grid::wait_dependencies();
+            grid::launch_dependents();
             let (qkv, columns, tiles) = (qkv.buffer(), columns.buffer(), tiles.buffer());
             // Of columns only the host's checks ask how many there are.
             let _ = count;

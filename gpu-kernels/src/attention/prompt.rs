@@ -158,8 +158,8 @@ macro_rules! entry {
         #[kernel(block = THREADS, min_blocks = 1, family = "attention", variant = "prompt")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
-            grid::launch_dependents();
             grid::wait_dependencies();
+            grid::launch_dependents();
             run::attend::<$T>(&Arguments { $($argument),* });
         }
 

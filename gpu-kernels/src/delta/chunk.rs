@@ -70,8 +70,8 @@ pub unsafe fn delta_chunks(
     net: Net,
 ) {
     let memory = device::ChunkMemory::declared();
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     // A bound of the columns of runs, for the contract.
     let _ = columns;
     let run = runs.buffer().at(block::idx_y() as usize);

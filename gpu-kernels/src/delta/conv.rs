@@ -34,8 +34,8 @@ pub unsafe fn delta_conv(
     y_stride: u32,
     net: Net,
 ) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     // The grid has them.
     let _ = columns;
     let (x, run) = (x.buffer(), runs.buffer().at(block::idx_z() as usize));

@@ -23,8 +23,8 @@ pub fn reference(x: f32, gate: f32) -> f64 {
 /// `x = x * sigmoid(gate)`, an element a thread.
 #[kernel(block = THREADS, min_blocks = 4, family = "delta")]
 pub unsafe fn gate_heads(x: InOut<f32>, gate: Awaited<f32>, cols: u32, columns: u32, stride: u32, gate_stride: u32) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     // The grid has them.
     let _ = columns;
     let (column, i) = (block::idx_y() as usize, (block::idx_x() * THREADS + thread::idx_x()) as usize);

@@ -35,8 +35,8 @@ pub unsafe fn delta_norm(
     quant_format: u32,
     net: Net,
 ) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     // The grid has them.
     let _ = columns;
     let run = runs.buffer().at(block::idx_z() as usize);
@@ -111,7 +111,7 @@ pub(super) unsafe fn quantize(
     while group * size < to {
         let first = if group * size < from { from } else { group * size };
         let end = if (group + 1) * size < to { (group + 1) * size } else { to };
-        quantizer.bring::<true>(y.into(), column, net.values() as u32, first, end - first);
+        quantizer.bring(y.into(), column, net.values() as u32, first, end - first);
         group += step;
     }
 }

@@ -63,8 +63,8 @@ pub unsafe fn delta_rule(
     net: Net,
 ) {
     let results = shared_array!(DELTA_RULE: [f32; 1024]);
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     // A bound of the columns of runs, for the contract.
     let _ = columns;
     let head = block::idx_x() as usize;

@@ -134,7 +134,7 @@ mod frame {
                 let (bytes, bits) = planes_of(a.quant_format);
                 let to = a.quantized.from(column * planes::len(a.cols, bytes) as usize);
                 let (bytes, bits) = (bytes as usize, bits as usize);
-                quantize_planes::<true>((bytes, bits), |c| unsafe { values.at(c) }, to, at / size, (0, bytes));
+                quantize_planes((bytes, bits), |c| unsafe { values.at(c) }, to, at / size, (0, bytes));
             }
             at += size;
         }

@@ -66,8 +66,8 @@ pub unsafe fn combine_experts(
     y_stride: u32,
     quant_format: u32,
 ) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let (part, column) = (block::idx_x() * (THREADS / ROWS) + warp_index() as u32, block::idx_y() as usize);
     let (first, parts) = (part * ROWS, parts(rows));
     if part >= parts {
@@ -111,7 +111,7 @@ pub unsafe fn combine_experts(
             quantizer.unit(column, rows, part as usize, written[0]);
         } else {
             let values = epilogue.scaled.from(column * y_stride as usize).into();
-            quantizer.bring::<true>(values, column, rows, first, ROWS.min(rows - first));
+            quantizer.bring(values, column, rows, first, ROWS.min(rows - first));
         }
     }
 }

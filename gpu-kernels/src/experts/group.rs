@@ -77,8 +77,8 @@ unsafe fn columns_of(
 /// The tiles of a table, and the order of its columns. A warp counts the columns of a matrix, and puts them in their places.
 #[kernel(block = THREADS, min_blocks = 1, family = "experts")]
 pub unsafe fn group_experts(chosen: Awaited<u32>, table: Out<u32>, columns: u32, matrices: u32, tiles: u32) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let (counts, firsts) = (shared_array!(GROUP_COUNTS: [u32; SHARED]), shared_array!(GROUP_FIRSTS: [u32; SHARED]));
     let (chosen, sizes) = (chosen.buffer(), (columns, matrices));
     let mut matrix = warp_index() as u32;

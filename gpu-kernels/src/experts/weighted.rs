@@ -39,8 +39,8 @@ pub unsafe fn swiglu_weighted(
     cols: u32,
     columns: u32,
 ) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     // The grid has them.
     let _ = columns;
     let i = block::idx_x() as usize * THREADS as usize + thread::idx_x() as usize;

@@ -95,6 +95,15 @@ impl Epilogue {
         }
     }
 
+    /// Asks for the line of the next norm's weights that output `row` of `rows` is in.
+    #[inline(always)]
+    pub unsafe fn ask_next(&self, row: u32, rows: u32) {
+        if cfg!(target_feature = "sm_90") && self.has(NEXT) && row < rows {
+            // SAFETY: there is one for each output.
+            mem::prefetch_l2(unsafe { self.next_weight.from(row as usize) }.ptr());
+        }
+    }
+
     /// What comes of an output without gates.
     #[inline(always)]
     fn activated(&self, y: f32) -> f32 {

@@ -330,10 +330,9 @@ fn rows_of(a: &GemvArgs, first: usize, group: usize) -> [usize; ROWS] {
     }
 }
 
-/// The start of a launch: the one behind may begin, and this one waits for those before it.
+/// The start of a launch: it asks for weights and waits for what is before it, and then the launch behind may begin.
 #[device]
 pub unsafe fn begin<F: Decode>(a: &GemvArgs) {
-    grid::launch_dependents();
     let record = F::record(a.cols, a.block_units);
     let (lane, group) =
         (thread::idx_x() as usize & (record.lanes() - 1), thread::idx_x() as usize >> record.lanes_log2);
@@ -342,6 +341,7 @@ pub unsafe fn begin<F: Decode>(a: &GemvArgs) {
     let row = if lane & 1 == 0 { even } else { odd };
     a.epilogue.ask(a.weights.from(row * record.vectors), record.vectors, lane / 2);
     grid::wait_dependencies();
+    grid::launch_dependents();
 }
 
 /// What a block has at a time: a column, or several, of which each warp has one.

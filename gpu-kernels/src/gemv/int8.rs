@@ -39,7 +39,7 @@
 use super::quant_format::BLOCK_ROWS;
 pub use super::quant_format::int8::{BLOCK, I8Vector, I16Vector, len};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
-use super::quantizer::write_units;
+use super::quantizer::write_unit;
 use crate::format;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use crate::load::{lane, warp_index};
@@ -250,6 +250,7 @@ pub(crate) mod frame {
         };
         let (record, mut memory, x) = find(&a, Place::now(role), role.threads());
         let vectors = record.vectors as u32;
+        given.ask_next(THREADS_A_ROW);
         given.start(THREADS_A_ROW, vectors, asks_behind(THREADS_A_ROW, vectors));
         if a.experts.is_some() {
             let chosen = a.chosen(role.again().column, record.vectors as u32);
@@ -315,10 +316,12 @@ pub(crate) mod frame {
             let row = (thread / 32 * ROWS + r) as u32;
             sums.set(place_of(row, block_rows) + thread % 32, acc[r]);
         }
+        // Found while others may still be at work.
+        let root = if thread < 32 { a.root(place.column as usize) } else { 1.0 };
         sync_role(role);
         if thread < 32 {
             let product = |row| unsafe { sum_lanes(sums, place_of(row, block_rows)) };
-            a.finish::<true>(place, block_rows, product);
+            a.finish(place, block_rows, root, product);
         }
     }
 }
@@ -347,7 +350,7 @@ unsafe fn quantize_units(bytes: u32, x: In<f32>, to: Out<U32x4>, cols: u32) {
     // A unit behind the last is that, and is dropped.
     let mut values: [f32; EACH] = core::array::from_fn(|k| x.at(BLOCK as usize * (u + 4 * k).min(units - 1) + lane()));
     while u < end {
-        write_units(bytes, [values[0]], to, [u]);
+        write_unit(bytes, values[0], to, u);
         for k in 1..EACH {
             values[k - 1] = values[k];
         }

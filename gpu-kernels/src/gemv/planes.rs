@@ -225,6 +225,23 @@ pub(crate) mod frame {
     /// A block's outputs, by way of `sums`.
     #[device]
     pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(given: impl Invocation, sums: Shared<f32>) {
+        sum::<F, BYTES, BITS>(given, sums);
+        sync_role(given.role());
+        if given.role().again().thread < 32 {
+            finish(given, sums);
+        }
+    }
+
+    /// Where the sums of the warps of a role are.
+    #[inline(always)]
+    unsafe fn of_role(role: impl Role, sums: Shared<f32>) -> Shared<f32> {
+        // SAFETY: the caller's promise: there is room for those of all roles.
+        unsafe { sums.from(role.part() * WARPS * BLOCK_ROWS as usize) }
+    }
+
+    /// What the warps of a role have of its rows, in `sums`.
+    #[device]
+    pub unsafe fn sum<F: Decode, const BYTES: usize, const BITS: usize>(given: impl Invocation, sums: Shared<f32>) {
         let (a, role) = (given.args(), given.role());
         // Where rows of the first matrix, scales and column are. SAFETY: the caller's promise: they are there.
         let find = |a: &QuantizedArgs, place: Place, rows: u32, cols: u32| unsafe {
@@ -292,16 +309,20 @@ pub(crate) mod frame {
             }
         }
 
-        let sums = sums.from(role.part() * WARPS * BLOCK_ROWS as usize);
         let (warp, g) = ((place.thread / 32) as usize, lane() / 4);
-        sums.set(warp * BLOCK_ROWS as usize + g + 8 * t, acc);
-        sync_role(role);
-        let place = role.again();
-        if place.thread < 32 {
-            given.again().finish::<false>(place, BLOCK_ROWS, |row| {
-                sum_warps(|warp| unsafe { sums.get(warp * BLOCK_ROWS as usize + row as usize) })
-            });
-        }
+        of_role(role, sums).set(warp * BLOCK_ROWS as usize + g + 8 * t, acc);
+    }
+
+    /// The outputs of a role whose warps' sums are there.
+    ///
+    /// All lanes of a warp make this call.
+    #[device]
+    pub unsafe fn finish(given: impl Invocation, sums: Shared<f32>) {
+        let (a, place, sums) = (given.again(), given.role().again(), of_role(given.role(), sums));
+        let root = a.root(place.column as usize);
+        a.finish(place, BLOCK_ROWS, root, |row| {
+            sum_warps(|warp| unsafe { sums.get(warp * BLOCK_ROWS as usize + row as usize) })
+        });
     }
 }
 
@@ -312,7 +333,7 @@ macro_rules! quantizers {
             $planes $Planes: $X, 4, blocks of BLOCK, len_of::<$bytes>, |x, to, cols| {
                 let block = block::idx_x() as usize * WARPS + warp_index();
                 if block < (cols / BLOCK) as usize {
-                    quantize_planes::<false>(($bytes, $bits), |c| x.at(c), to.cast::<U32x4>(), block, (0, $bytes));
+                    quantize_planes(($bytes, $bits), |c| x.at(c), to.cast::<U32x4>(), block, (0, $bytes));
                 }
             }
         }
@@ -339,10 +360,15 @@ macro_rules! entry {
         product! {
             /// A matrix of codes of one or two bits times columns in bit planes.
             $gemv $Gemv: $X, 1 of THREADS * SETS, by shape, format::$F, units $units, len_of::<$bytes>,
-            $shared of SETS as usize * WARPS * BLOCK_ROWS as usize,
+            // Of gates and ups there are two rounds of sets.
+            $shared of 2 * SETS as usize * WARPS * BLOCK_ROWS as usize,
             // The same in all threads of the grid.
             |a, sums| if block::dim_x() > THREADS {
-                wide::launched(a, |given| unsafe { frame::product::<format::$F, $bytes, $bits>(given, sums) })
+                wide::launched(
+                    a,
+                    |given| unsafe { frame::sum::<format::$F, $bytes, $bits>(given, sums) },
+                    |given| unsafe { frame::finish(given, sums) },
+                )
             } else {
                 frame::product::<format::$F, $bytes, $bits>(a, sums)
             }

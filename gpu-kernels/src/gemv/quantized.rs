@@ -45,13 +45,13 @@ pub(crate) trait Invocation: Copy {
     unsafe fn args(self) -> QuantizedArgs;
     /// The same, found anew: what is kept over a loop costs registers in it.
     unsafe fn again(self) -> QuantizedArgs;
-    /// The start of a block with a row of weights for each `threads` threads, of `vectors` vectors. `ahead`: blocks ask for the weights of
-    /// those [behind](Self::ask_behind) them, too.
+    /// The start of a block with a row of weights for each `threads` threads, of `vectors` vectors: weights are asked for. `ahead`: also
+    /// those of the block that takes its slot.
     unsafe fn begin(self, threads: u32, vectors: u32, ahead: bool);
     /// What launches before wrote may be read from here on.
     unsafe fn wait(self);
-    /// What else is asked for of weights, with arguments as of [`begin`](Self::begin).
-    unsafe fn ask_behind(self, _threads: u32, _vectors: u32) {}
+    /// What the next norm weighs the block's outputs by is asked for; `threads` is that of [`begin`](Self::begin).
+    unsafe fn ask_next(self, _threads: u32) {}
     /// The start of a block, up to where what launches before wrote may be read: arguments are those of [`begin`](Self::begin).
     #[inline(always)]
     unsafe fn start(self, threads: u32, vectors: u32, ahead: bool) {
@@ -59,9 +59,6 @@ pub(crate) trait Invocation: Copy {
         unsafe {
             self.begin(threads, vectors, ahead);
             self.wait();
-            if ahead {
-                self.ask_behind(threads, vectors);
-            }
         }
     }
 }
@@ -85,16 +82,20 @@ impl Invocation for QuantizedArgs {
     #[inline(always)]
     unsafe fn begin(self, threads: u32, vectors: u32, ahead: bool) {
         // SAFETY: the caller's promise.
-        unsafe { self.begin_at(block::idx_x(), threads, vectors, ahead) }
+        unsafe { self.ask_weights(1, threads, vectors, ahead) }
     }
     #[inline(always)]
     unsafe fn wait(self) {
         grid::wait_dependencies();
+        grid::launch_dependents();
     }
     #[inline(always)]
-    unsafe fn ask_behind(self, threads: u32, vectors: u32) {
-        // SAFETY: the caller's promise.
-        unsafe { self.ask_behind_at(1, threads, vectors) }
+    unsafe fn ask_next(self, threads: u32) {
+        // As many rows as a line has weights.
+        if thread::idx_x() % (threads * BLOCK_ROWS) == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.epilogue.ask_next(thread::global_x() as u32 / threads, self.rows) }
+        }
     }
 }
 
@@ -138,7 +139,7 @@ pub(super) fn rows_are_long(threads: u32, vectors: u32) -> bool {
     cfg!(target_feature = "sm_90") && vectors >= 16 * threads
 }
 
-/// Whether blocks [ask](Invocation::ask_behind) for more than first lines: [rows are long](rows_are_long), or blocks follow on others.
+/// Whether blocks ask for weights [ahead](Invocation::begin): [rows are long](rows_are_long), or blocks follow on others.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
 pub(super) fn asks_behind(threads: u32, vectors: u32) -> bool {
@@ -184,34 +185,22 @@ impl QuantizedArgs {
         }
     }
 
-    /// The launch behind may begin, and the first weights of so many blocks before this one are asked for: as many lines of each row
-    /// as it has threads.
+    /// The row of this thread in a set of rows, of as many as a block has at once; behind the last it is that once more.
     #[inline(always)]
-    pub(super) unsafe fn begin_at(self, blocks: u32, threads: u32, vectors: u32, ahead: bool) {
-        grid::launch_dependents();
-        // Those of others were asked for by the blocks that had their slots before them.
-        if !cfg!(target_feature = "sm_90") || ahead && block::idx_x() >= slots() {
-            return;
-        }
-        let thread = thread::idx_x();
+    unsafe fn row_of(self, set: u32, threads: u32, vectors: u32) -> In<U32x4> {
         // SAFETY: as in `row`.
-        unsafe {
-            let first = blocks * (block::dim_x() / threads);
-            let row = self.row(self.rows, first + thread / threads, 0, vectors);
-            self.epilogue.ask(row, vectors as usize, (thread % threads) as usize);
-        }
+        unsafe { self.row(self.rows, set * (block::dim_x() / threads) + thread::idx_x() / threads, 0, vectors) }
     }
 
-    /// Asks for the weights of a set of rows, of as many as a block has at once: each thread for at most `most` lines of its row from line
-    /// `line` on. `threads` and `vectors` are as for [`begin`](Invocation::begin).
+    /// Asks for the weights of a set of rows, of as many as a block has at once: each thread for at most `most` lines of its row.
+    /// `threads` and `vectors` are as for [`begin`](Invocation::begin).
     #[inline(always)]
-    unsafe fn ask_lines(self, set: u32, (line, most): (u32, u32), threads: u32, vectors: u32) {
+    unsafe fn ask_lines(self, set: u32, most: u32, threads: u32, vectors: u32) {
         let thread = thread::idx_x();
-        let i = set * (block::dim_x() / threads) + thread / threads;
-        if i < self.rows << self.epilogue.shift() {
-            // SAFETY: as in `row`.
-            let row = unsafe { self.row(self.rows, i, 0, vectors) };
-            let (mut at, end) = (8 * (line + thread % threads), vectors.min(8 * (line + most * threads)));
+        if set * (block::dim_x() / threads) + thread / threads < self.rows << self.epilogue.shift() {
+            // SAFETY: the caller's promise.
+            let row = unsafe { self.row_of(set, threads, vectors) };
+            let (mut at, end) = (8 * (thread % threads), vectors.min(8 * most * threads));
             while at < end {
                 no_unroll();
                 // SAFETY: the vector is the row's.
@@ -221,30 +210,36 @@ impl QuantizedArgs {
         }
     }
 
-    /// Asks for the rest of the weights of the block, whose first lines [`begin_at`](Self::begin_at) asked for, and for those of the block
-    /// that takes its [slot](slots) behind it: each block but the first ones so finds its weights in L2, and memory delivers on while blocks
-    /// end and begin. A block has `rounds` sets of rows.
+    /// Asks for the weights of the block, which has `rounds` sets of rows: for as many lines of each row of the first set as it has threads.
+    /// `ahead`: for more of them, and for those of the block that takes its [slot](slots) behind it: each block but the first ones so finds
+    /// its weights in L2, and memory delivers on while blocks end and begin. Of blocks that share weights only the first ask.
     ///
     /// A line a thread is 64 KiB for a multiprocessor, 8.4 MB for an H100, of whose 50 MB of L2 weights that nobody has read yet should
     /// not take more than half: of its own a block reads the first ones while memory still delivers the last ones, of another's none.
     #[inline(always)]
-    pub(super) unsafe fn ask_behind_at(self, rounds: u32, threads: u32, vectors: u32) {
-        const OWN: u32 = 7;
+    pub(super) unsafe fn ask_weights(self, rounds: u32, threads: u32, vectors: u32, ahead: bool) {
+        const OWN: u32 = 8;
         const OTHERS: u32 = 3;
-        if !self.epilogue.has(PREFETCH) || block::idx_y() != 0 {
+        if !cfg!(target_feature = "sm_90") || !self.epilogue.has(PREFETCH) || block::idx_y() != 0 {
             return;
         }
         let (slots, index) = (slots(), block::idx_x());
-        // The block's own sets of rows, of the first of which the first lines were asked for; then those of the one behind it.
-        let (mut set, mut lines) = (index * rounds, (threads, OWN));
+        let (mut set, mut lines) = (index * rounds, OWN);
+        if !ahead {
+            // SAFETY: the caller's promise.
+            let row = unsafe { self.row_of(set, threads, vectors) };
+            // SAFETY: as above.
+            return unsafe { self.epilogue.ask(row, vectors as usize, (thread::idx_x() % threads) as usize) };
+        }
         if index >= slots {
-            (set, lines) = ((index + slots) * rounds, (0, OTHERS));
+            // Its own were asked for by the block that had its slot before.
+            (set, lines) = ((index + slots) * rounds, OTHERS);
         }
         loop {
             no_unroll();
             // SAFETY: the caller's promise.
             unsafe { self.ask_lines(set, lines, threads, vectors) };
-            lines = (0, OTHERS);
+            lines = OTHERS;
             set += 1;
             if set == (index + slots + 1) * rounds {
                 return;
@@ -335,16 +330,15 @@ impl QuantizedArgs {
     }
 
     /// A block's outputs from the products of its rows of weights, [`BLOCK_ROWS`] or with [`SWIGLU`] up to twice as many; `product`
-    /// gives that of a row. `RARE`: what follows seldom reads planes.
+    /// gives that of a row, and [`root`](Self::root) what they are multiplied with.
     ///
     /// All lanes of the block's first warp make this call.
     #[inline(always)]
-    pub(super) unsafe fn finish<const RARE: bool>(&self, place: Place, block_rows: u32, product: impl Fn(u32) -> f32) {
+    pub(super) unsafe fn finish(&self, place: Place, block_rows: u32, root: f32, product: impl Fn(u32) -> f32) {
         let outputs = block_rows >> self.epilogue.shift();
         // SAFETY: the caller's promise.
         unsafe {
-            let root = self.root(place.column as usize);
-            self.finish_with::<RARE, true>(place, block_rows, outputs, (root, place.column), product);
+            self.finish_with::<true>(place, block_rows, outputs, (root, place.column), product);
         }
     }
 
@@ -352,7 +346,7 @@ impl QuantizedArgs {
     /// has its matrix. `outputs`: those of `block_rows` rows of weights, which a caller may know better than they tell. `EARLY`: there are
     /// registers for what is added, and for the weight of the next norm, while products are summed up, so that nothing waits for them.
     #[inline(always)]
-    pub(super) unsafe fn finish_with<const RARE: bool, const EARLY: bool>(
+    pub(super) unsafe fn finish_with<const EARLY: bool>(
         &self,
         place: Place,
         block_rows: u32,
@@ -364,7 +358,7 @@ impl QuantizedArgs {
         // SAFETY: the caller's promise.
         unsafe {
             let of = (block_rows, outputs, table);
-            self.finish_parts::<RARE, EARLY, 1>(place.thread, part, 1, of, |_, row| product(row) * root);
+            self.finish_parts::<EARLY, 1>(place.thread, part, 1, of, |_, row| product(row) * root);
         }
     }
 
@@ -373,7 +367,7 @@ impl QuantizedArgs {
     /// bits `there` has; the others are places of the same matrix. `product` gives that of a row of a part, which its root was multiplied
     /// with. `EARLY` is for one part.
     #[inline(always)]
-    pub(super) unsafe fn finish_parts<const RARE: bool, const EARLY: bool, const N: usize>(
+    pub(super) unsafe fn finish_parts<const EARLY: bool, const N: usize>(
         &self,
         lane: u32,
         part: impl Fn(usize) -> (u32, u32),
@@ -407,13 +401,13 @@ impl QuantizedArgs {
             of_parts = core::array::from_fn(|n| epilogue.sum(of_parts[n], if EARLY { early[0] } else { addend(n) }));
             if N == 1 {
                 let next = if EARLY { early[1] } else { epilogue.next(row_of(0) as usize) };
-                return self.write_part::<RARE>(lane, part(0), (block_rows, outputs), of_parts[0], next);
+                return self.write_part(lane, part(0), (block_rows, outputs), of_parts[0], next);
             }
             let mut n = 0;
             while n < N {
                 if there >> n & 1 == 1 {
                     let next = epilogue.next(row_of(n) as usize);
-                    self.write_part::<RARE>(lane, part(n), (block_rows, outputs), of_parts[0], next);
+                    self.write_part(lane, part(n), (block_rows, outputs), of_parts[0], next);
                 }
                 // Numbers in registers have no places to count up.
                 of_parts = core::array::from_fn(|n| of_parts[(n + 1) % N]);
@@ -424,7 +418,7 @@ impl QuantizedArgs {
 
     /// Writes a part's outputs, of which each lane has one, and what else becomes of them; `next` is the weight of its output in a norm.
     #[inline(always)]
-    unsafe fn write_part<const RARE: bool>(
+    unsafe fn write_part(
         &self,
         lane: u32,
         (block, column): (u32, u32),
@@ -462,7 +456,7 @@ impl QuantizedArgs {
                 } else {
                     let values = if epilogue.has(NEXT) { epilogue.scaled } else { epilogue.y };
                     let n = outputs.min(rows - first);
-                    quantizer.bring::<RARE>(values.from(column * epilogue.y_stride).into(), column, *rows, first, n);
+                    quantizer.bring(values.from(column * epilogue.y_stride).into(), column, *rows, first, n);
                 }
             }
         }
@@ -487,8 +481,8 @@ macro_rules! quantizer {
         ) {
             // The grid has them.
             let _ = columns;
-            grid::launch_dependents();
             grid::wait_dependencies();
+            grid::launch_dependents();
             let (column, $cols) = (block::idx_y() as usize, cols);
             let $x = x.buffer().from(column * x_stride as usize);
             let $quantized = quantized.from(column * $len(cols) as usize);

@@ -7,7 +7,7 @@ use crate::load::{Source, again, lane};
 use warpsmith_device::{
     prelude::*,
     unroll::no_unroll,
-    warp::{FULL, ballot, reduce_group, shuffle_xor},
+    warp::{FULL, reduce_group, shuffle_xor},
 };
 
 /// How a block of activations, the largest of which has magnitude `largest`, is rounded to codes of up to `most`.
@@ -66,41 +66,36 @@ unsafe fn sums_of_halves(v: i32) -> [i32; 2] {
     }
 }
 
-/// A warp writes `N` units of codes of `bytes` bytes, none of which waits for another: of unit `u[n]` lane `l` has activation `l`.
+/// A warp writes unit `u` of codes of `bytes` bytes, of which lane `l` has activation `l`.
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn write_units<const N: usize>(bytes: u32, v: [f32; N], to: Out<U32x4>, u: [usize; N]) {
-    let largest = v.map(|v| largest(v.abs()));
-    let finite = v.map(|v| warp::all(FULL, v.abs() < int8::INFINITE));
+pub unsafe fn write_unit(bytes: u32, v: f32, to: Out<U32x4>, u: usize) {
+    let largest = largest(v.abs());
+    let finite = warp::all(FULL, v.abs() < int8::INFINITE);
     let (most, step) = if bytes == 1 { range(int8::most(1)) } else { range(int8::most(2)) };
-    let codes: [i32; N] = core::array::from_fn(|n| Rounding::new(largest[n], most).code(v[n]));
+    let code = Rounding::new(largest, most).code(v);
     // Both bytes are signed: the lower one takes from the higher one what it lacks.
-    let parts = codes.map(|code| [(code + 128) >> 8, code as i8 as i32]);
+    let [high, low] = [(code + 128) >> 8, code as i8 as i32];
     // Both sums in one word, of which the lower half is signed as well.
-    let sums = parts.map(|[high, low]| sums_of_halves((high << 16) + low));
+    let sums = sums_of_halves((high << 16) + low);
     let (q, i) = (lane() / 4, lane() % 4);
     let at = |byte: usize| 4 * int8::word(bytes as usize, byte, q) + i;
-    for n in 0..N {
-        let bytes_of = to.from(int8::codes(bytes as usize, u[n])).cast::<u8>();
-        let [high, low] = parts[n];
-        if bytes == 2 {
-            bytes_of.set(at(0), high as u8);
-        }
-        bytes_of.set(at(bytes as usize - 1), low as u8);
+    let bytes_of = to.from(int8::codes(bytes as usize, u)).cast::<u8>();
+    if bytes == 2 {
+        bytes_of.set(at(0), high as u8);
     }
+    bytes_of.set(at(bytes as usize - 1), low as u8);
     let pair = |[a, b]: [i32; 2]| (a as u32 & 0xFFFF) | (b as u32) << 16;
     if lane() == 0 {
-        for n in 0..N {
-            let [high, low] = [sums[n].map(|s| (s + 0x8000) >> 16), sums[n].map(|s| s as i16 as i32)];
-            let d = if finite[n] { int8::short(largest[n] * step) } else { f32::NAN };
-            let place = int8::scale(bytes as usize, u[n]);
-            if bytes == 1 {
-                to.cast::<U32x2>().set(place / 2, U32x2([d.to_bits(), pair(low)]));
-            } else {
-                let sum = 256 * (high[0] + high[1]) + low[0] + low[1];
-                to.set(place / 4, U32x4([d.to_bits(), pair(high), pair(low), (d * sum as f32).to_bits()]));
-            }
+        let [high, low] = [sums.map(|s| (s + 0x8000) >> 16), sums.map(|s| s as i16 as i32)];
+        let d = if finite { int8::short(largest * step) } else { f32::NAN };
+        let place = int8::scale(bytes as usize, u);
+        if bytes == 1 {
+            to.cast::<U32x2>().set(place / 2, U32x2([d.to_bits(), pair(low)]));
+        } else {
+            let sum = 256 * (high[0] + high[1]) + low[0] + low[1];
+            to.set(place / 4, U32x4([d.to_bits(), pair(high), pair(low), (d * sum as f32).to_bits()]));
         }
     }
 }
@@ -141,12 +136,33 @@ const fn range(most: u32) -> (f32, f32) {
     (most as f32, 1.0 / most as f32)
 }
 
+/// The words of a warp as a matrix of bits, a row a lane, transposed: of what lane `l` gets, bit `i` is bit `l` of lane `i`'s word.
+///
+/// All lanes of the warp make this call.
+#[inline(always)]
+unsafe fn transpose(mut word: u32) -> u32 {
+    // Blocks beside the diagonal change places: of half of the matrix, then within each of the four halves of that, and so on. `first`:
+    // bits of columns in the first of two blocks.
+    let (mut size, mut first) = (16, 0xFFFF);
+    while size > 0 {
+        no_unroll();
+        // SAFETY: the caller's promise.
+        let other = unsafe { shuffle_xor(FULL, word, size) };
+        let upper = lane() as u32 & size == 0;
+        let (kept, taken) = if upper { (first, other.rotate_left(size)) } else { (!first, other.rotate_right(size)) };
+        word = word & kept | taken & !kept;
+        size /= 2;
+        first ^= first << size;
+    }
+    word
+}
+
 /// A warp writes block `block` of the codes of `x`, of `bytes` bytes, for weights of `bits` bits: bytes `from .. end` of the codes, and with
-/// the first one what else there is. `RARE`: few launches of the kernel do it, and it takes a loop rather than room in its code.
+/// the first one what else there is.
 ///
 /// All lanes of the warp make this call.
 #[device]
-pub unsafe fn quantize_planes<const RARE: bool>(
+pub unsafe fn quantize_planes(
     (bytes, bits): (usize, usize),
     x: impl Fn(usize) -> f32,
     to: Out<U32x4>,
@@ -170,21 +186,14 @@ pub unsafe fn quantize_planes<const RARE: bool>(
     let rounding = Rounding::new(largest, most);
     let codes = v.map(|v| rounding.code(v) as u32);
     let words = to.from(block * planes::block_vectors(bytes)).cast::<u32>();
-    let (t, place) = (lane() & 3, place_of_byte(bits, lane()));
+    let place = place_of_byte(bits, lane());
+    // Word `t` of plane `p` is word `4 p + t`, and lane `8 t + p` has it.
+    let word = 4 * (lane() & 7) + lane() / 8;
     let mut byte = from;
     while byte < end {
-        let (mut mine, mut p) = (0, 0);
-        let planes = if RARE { again(8) as usize } else { 8 };
-        while p < planes {
-            let [a, b, c, d] = codes.map(|code| ballot(FULL, code >> (8 * byte + p) & 1 != 0));
-            let (even, odd) = (if t & 2 == 0 { a } else { c }, if t & 2 == 0 { b } else { d });
-            let word = if t & 1 == 0 { even } else { odd };
-            if lane() / 4 == p {
-                mine = word;
-            }
-            p += 1;
-        }
-        words.set(32 * byte + lane(), mine);
+        no_unroll();
+        let [a, b, c, d] = codes.map(|code| (code >> (8 * byte)) & 0xFF);
+        words.set(32 * byte + word, transpose(a | b << 8 | c << 16 | d << 24));
         let bytes_of = to.from(block * planes::block_vectors(bytes) + planes::codes(bytes, byte)).cast::<u8>();
         for t in 0..4 {
             bytes_of.set(16 * t + place, (codes[t] >> (8 * byte)) as u8);
@@ -246,12 +255,11 @@ impl OutputQuantizer {
     }
 
     /// Elements `first` to `first + n - 1` of column `column`, all of one group, are there: the warp wrote them to `values`, or its
-    /// block before a barrier. `cols` elements are a column's, which begins where `values` does. `RARE`: planes seldom are what it
-    /// is for.
+    /// block before a barrier. `cols` elements are a column's, which begins where `values` does.
     ///
     /// All lanes of the warp make this call, and nobody brings an element twice.
     #[device]
-    pub unsafe fn bring<const RARE: bool>(self, values: Source, column: usize, cols: u32, first: u32, n: u32) {
+    pub unsafe fn bring(self, values: Source, column: usize, cols: u32, first: u32, n: u32) {
         let (size, number) = (self.group(), first / self.group());
         let whole = (cols - number * size).min(size);
         // What the lanes wrote is before the counter for lane 0, by the barrier, and so for who counts after it; and what those
@@ -279,7 +287,7 @@ impl OutputQuantizer {
             let to = self.to.from(column * planes::len(cols, bytes) as usize);
             let of_format = (bytes as usize, bits as usize);
             let values = |c| unsafe { values.at(c) };
-            quantize_planes::<RARE>(of_format, values, to, number as usize, (0, bytes as usize));
+            quantize_planes(of_format, values, to, number as usize, (0, bytes as usize));
         }
     }
 
@@ -290,7 +298,7 @@ impl OutputQuantizer {
     }
 
     /// Quantizes elements `from .. to` of column `column`, whole groups, which the block wrote to `values` before a barrier: warp `warp` of
-    /// `warps` takes its turns, each of two units, or of one of f16, or of a byte of the codes of a block of planes.
+    /// `warps` takes its turns, each of a unit, or of a byte of the codes of a block of planes.
     ///
     /// All lanes of the warp make this call.
     #[device]
@@ -312,31 +320,21 @@ impl OutputQuantizer {
                 let (block, byte) = (turn >> (bytes - 1), (turn & (bytes - 1)) as usize);
                 let of_format = (bytes as usize, bits as usize);
                 let values = |c| unsafe { values.at(c) };
-                quantize_planes::<false>(of_format, values, places, block as usize, (byte, byte + 1));
+                quantize_planes(of_format, values, places, block as usize, (byte, byte + 1));
                 turn += warps;
             }
             return;
         }
-        let (end, mut u) = (to / int8::BLOCK, from / int8::BLOCK);
-        let value = |u: u32| values.at((u * int8::BLOCK) as usize + lane());
-        if self.quant_format >= F16 {
-            u += warp;
-            while u < end {
-                no_unroll();
-                self.unit(column, cols, u as usize, value(u));
-                u += warps;
-            }
-            return;
-        }
-        let bytes = if self.quant_format == I16 { 2 } else { 1 };
-        let places = self.to.from(column * int8::len(cols, bytes) as usize);
-        u += 2 * warp;
+        let (mut u, end) = (from / int8::BLOCK + warp, to / int8::BLOCK);
+        // Of the next unit as well, while this one is quantized; behind the last it is that once more.
+        let value = |u: u32| values.at((u.min(end - 1) * int8::BLOCK) as usize + lane());
+        let mut v = value(u);
         while u < end {
             no_unroll();
-            // Where there is no second one the first is written twice.
-            let second = (u + 1).min(end - 1);
-            write_units(bytes, [value(u), value(second)], places, [u as usize, second as usize]);
-            u += 2 * warps;
+            let next = value(u + warps);
+            self.unit(column, cols, u as usize, v);
+            v = next;
+            u += warps;
         }
     }
 
@@ -361,5 +359,5 @@ pub unsafe fn unit(quant_format: u32, to: Out<U32x4>, column: usize, cols: u32, 
     }
     let bytes = if quant_format == I16 { 2 } else { 1 };
     let to = to.from(column * int8::len(cols, bytes) as usize);
-    write_units(bytes, [v], to, [u]);
+    write_unit(bytes, v, to, u);
 }

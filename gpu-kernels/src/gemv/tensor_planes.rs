@@ -322,7 +322,7 @@ mod frame {
                 let (root, table) = (a.root(of_all as usize), BlockColumns::tile_of(y));
                 let mut half = 0;
                 while half < ROWS / BLOCK_ROWS && place(half).block * outputs < a.rows {
-                    a.finish_with::<true, false>(place(half), BLOCK_ROWS, outputs, (root, table), |row| {
+                    a.finish_with::<false>(place(half), BLOCK_ROWS, outputs, (root, table), |row| {
                         let row = (half * BLOCK_ROWS + row) as usize;
                         sum_warps(|class| sums.get((class * COLUMNS + column) * STRIDE + row))
                     });

@@ -37,12 +37,15 @@ mod frame {
     };
     use super::*;
     use crate::load::{Launched, Place, Role, again, warp_index};
-    use warpsmith_device::prelude::*;
+    use warpsmith_device::{prelude::*, unroll::no_unroll};
 
-    /// Which set of a launched block a thread is of, and which of the sets of rows that it takes one after the other it is at.
+    /// Which set of a launched block's rows a thread is at. All threads of a block take as many at once as it has sets of threads, in one
+    /// round or two; their outputs a warp then finishes for each of the rows' sets.
     #[derive(Clone, Copy)]
     pub struct Set {
         round: u32,
+        /// Threads that have a set.
+        threads: u32,
         /// Of the launch.
         flags: u32,
     }
@@ -54,10 +57,16 @@ mod frame {
             1 << u32::from(has(again(self.flags), SWIGLU))
         }
 
+        /// The number of its rows among those of the block's sets.
+        #[inline(always)]
+        fn of_block(self, thread: u32) -> u32 {
+            self.round * SETS + thread / self.threads
+        }
+
         /// The number of its rows among those of all sets.
         #[inline(always)]
         fn number(self, block: u32, thread: u32) -> u32 {
-            (block * self.rounds() + self.round) * SETS + thread / THREADS
+            block * self.rounds() * SETS + self.of_block(thread)
         }
     }
 
@@ -76,21 +85,22 @@ mod frame {
         }
         #[inline(always)]
         fn thread(self) -> u32 {
-            thread::idx_x() % THREADS
+            thread::idx_x() % self.threads
         }
         #[inline(always)]
         fn threads(self) -> u32 {
-            THREADS
+            self.threads
         }
         #[inline(always)]
         fn again(self) -> Place {
             let Place { thread, block, column } = Launched.again();
-            Place { thread: thread % THREADS, block: self.number(block, thread), column }
+            Place { thread: thread % self.threads, block: self.number(block, thread), column }
         }
         #[inline(always)]
         fn part(self) -> usize {
-            (thread::idx_x() / THREADS) as usize
+            self.of_block(thread::idx_x()) as usize
         }
+        /// Sets wait for no others: a block does, once, behind all of them.
         const PART: Option<u32> = Some(THREADS);
     }
 
@@ -127,40 +137,44 @@ mod frame {
         }
         #[inline(always)]
         unsafe fn begin(self, threads: u32, vectors: u32, ahead: bool) {
-            if self.set.round == 0 {
-                // SAFETY: the caller's promise.
-                unsafe { self.args.begin_at(block::idx_x() * self.set.rounds(), threads, vectors, ahead) }
-            }
+            // SAFETY: the caller's promise.
+            unsafe { self.args.ask_weights(self.set.rounds(), threads, vectors, ahead) }
         }
         #[inline(always)]
         unsafe fn wait(self) {
             grid::wait_dependencies();
+            grid::launch_dependents();
         }
+        /// The first of a block's sets is its start.
         #[inline(always)]
-        unsafe fn ask_behind(self, threads: u32, vectors: u32) {
+        unsafe fn start(self, threads: u32, vectors: u32, ahead: bool) {
             if self.set.round == 0 {
                 // SAFETY: the caller's promise.
-                unsafe { self.args.ask_behind_at(self.set.rounds(), threads, vectors) };
+                unsafe {
+                    self.begin(threads, vectors, ahead);
+                    self.wait();
+                }
             }
         }
     }
 
-    /// The outputs of a launched block, of [`SETS`] sets, by `product`. What it quantizes of them two warps do, once all are
-    /// written.
+    /// The outputs of a launched block, of [`SETS`] sets of rows or twice as many: `sum` puts what warps have of a set's rows into shared
+    /// memory, and `finish` makes outputs of it. What is quantized of them two warps do, once all are written.
     ///
     /// All threads of the block make this call.
     #[device]
-    pub unsafe fn launched(a: QuantizedArgs, product: impl Fn(OfSet)) {
+    pub unsafe fn launched(a: QuantizedArgs, sum: impl Fn(OfSet), finish: impl Fn(OfSet)) {
         let args = QuantizedArgs { quantizer: None, ..a };
-        let mut set = Set { round: 0, flags: a.epilogue.flags };
-        loop {
-            product(OfSet { args, set });
+        let mut set = Set { round: 0, threads: THREADS, flags: a.epilogue.flags };
+        while set.round < set.rounds() {
+            no_unroll();
+            sum(OfSet { args, set });
             set.round += 1;
-            if set.round == set.rounds() {
-                break;
-            }
-            // What the sets left in shared memory was read.
-            sync::block();
+        }
+        sync::block();
+        let set = Set { round: 0, threads: 32, ..set };
+        if set.of_block(thread::idx_x()) < set.rounds() * SETS {
+            finish(OfSet { args, set });
         }
         let Some(quantizer) = a.quantizer else { return };
         sync::block();

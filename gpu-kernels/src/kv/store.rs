@@ -148,8 +148,8 @@ macro_rules! entry {
         #[kernel(block = 32 * HEADS_PER_BLOCK, min_blocks = 4, family = "kv")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
-            grid::launch_dependents();
             grid::wait_dependencies();
+            grid::launch_dependents();
             store::<$T>(StoreArgs::of(Arguments { $($argument),* }));
         }
 

@@ -225,7 +225,7 @@ pub unsafe fn attend<T: Cached, const QUANT: u32>(a: &Arguments, at: At, shared:
     while role.is_there() {
         // What the last role left in shared memory was read.
         sync::block();
-        attention::attend::<T>(args, role, attention::StepMemory::within(shared.cast()));
+        attention::attend::<T>(args, role, attention::StepMemory::within(shared.cast()), || ());
         role.advance();
     }
 }

@@ -150,7 +150,7 @@ pub unsafe fn attend<T: Cached>(given: &Arguments) {
         }
         let a = steps_of(given, layer);
         // What is in a tile gets its results there.
-        if a.columns.at(role.column() as usize).capacity == 0 || !steps::attend_part::<T>(&a, role, &memory) {
+        if a.columns.at(role.column() as usize).capacity == 0 || !steps::attend_part::<T>(&a, role, &memory, || ()) {
             return;
         }
         let column = given.count - given.steps_count + role.column();

@@ -115,12 +115,12 @@ pub fn start(tensor: bool, lowest: u32) -> u32 {
     if tensor { lowest / GROUP * GROUP } else { lowest }
 }
 
-/// What a block does for a column.
+/// What a block does for a column; `wait`: as for [`attend_part`].
 ///
 /// All threads of the block make this call.
 #[device]
-pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepMemory) {
-    let complete = attend_part::<T>(&a, role, &memory);
+pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepMemory, wait: impl FnOnce()) {
+    let complete = attend_part::<T>(&a, role, &memory, wait);
     if complete && let Some(quantizer) = a.quantizer {
         sync::block();
         let spot = Spot::of(&a, role, group(&a.layer));
@@ -129,10 +129,17 @@ pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepM
 }
 
 /// The block's part of a column, and those of the others where it is the last to finish: whether the results of its heads are there.
+/// `wait` waits for what the launch right before has written, if that may still be running: the column is read, and keys and values are
+/// asked for, before that.
 ///
 /// All threads of the block make this call.
 #[device]
-pub unsafe fn attend_part<T: Cached>(a: &AttentionArgs, role: impl Role, memory: &StepMemory) -> bool {
+pub unsafe fn attend_part<T: Cached>(
+    a: &AttentionArgs,
+    role: impl Role,
+    memory: &StepMemory,
+    wait: impl FnOnce(),
+) -> bool {
     let (layer, ticket, thread) = (a.layer, memory.ticket, thread_index());
     // The same in every thread.
     let tensor = on_tensor_cores::<T>(&layer);
@@ -148,6 +155,20 @@ pub unsafe fn attend_part<T: Cached>(a: &AttentionArgs, role: impl Role, memory:
     let length = if valid { c.position + 1 - start } else { 1 };
     let part = positions(length, spot.splits());
     let before = spot.split * part;
+    let there = valid && before < length;
+    let newest = length.wrapping_sub(before) <= part;
+    let (from, to) = ((start + before).max(lowest), if newest { c.position + 1 } else { start + before + part });
+    if there {
+        let rows = Rows::of::<T>(&c, layer.index, layer.kv_heads, spot.head, layer.head_dim);
+        if thread == 0 {
+            ticket.set(1, parts(length, spot.splits()).0);
+            ticket.set(FROM, from);
+            ticket.set(3, to);
+            memory.keep_rows(&rows);
+        }
+        ask::<T>(&rows, (from, to));
+    }
+    wait();
     // Whether the block completes its heads' results.
     let mut complete = !valid && spot.split == 0;
     if complete {
@@ -157,15 +178,7 @@ pub unsafe fn attend_part<T: Cached>(a: &AttentionArgs, role: impl Role, memory:
             i += THREADS;
         }
     }
-    if valid && before < length {
-        let newest = length - before <= part;
-        let (from, to) = ((start + before).max(lowest), if newest { c.position + 1 } else { start + before + part });
-        if thread == 0 {
-            ticket.set(1, parts(length, spot.splits()).0);
-            ticket.set(FROM, from);
-            ticket.set(3, to);
-        }
-        ask::<T>(&Rows::of::<T>(&c, layer.index, layer.kv_heads, spot.head, layer.head_dim), (from, to));
+    if there {
         stage::<T>(a, &spot, c.position, memory, (tensor, newest));
         sync::block();
 
@@ -185,8 +198,8 @@ pub unsafe fn attend_part<T: Cached>(a: &AttentionArgs, role: impl Role, memory:
                 }
             }
         };
-        // SAFETY: the column is there.
-        let rows = || unsafe { Spot::of(a, role, group).rows::<T>(a) };
+        // SAFETY: a thread kept them before a barrier.
+        let rows = || unsafe { memory.rows(dim as u64 * T::BYTES) };
         let range = (ticket.get(FROM), ticket.get(3));
         if tensor {
             tiles::part::<T>((dim, group), range, rows, memory, put);
@@ -292,7 +305,7 @@ pub unsafe fn quantize(quantizer: OutputQuantizer, y: Out<f32>, column: usize, h
     while group * size < to {
         no_unroll();
         let (first, end) = ((group * size).max(from), ((group + 1) * size).min(to));
-        quantizer.bring::<false>(y.into(), column, cols, first, end - first);
+        quantizer.bring(y.into(), column, cols, first, end - first);
         group += WARPS as u32;
     }
 }

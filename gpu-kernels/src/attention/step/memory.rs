@@ -1,6 +1,7 @@
 //! A block's shared memory, and how its threads are spread over warps.
 
 use super::THREADS;
+use crate::kv::cached::Rows;
 use warpsmith_device::prelude::*;
 
 /// Warps of a block.
@@ -16,6 +17,9 @@ const VALUES: usize = WARPS * QUERIES * 256;
 const QUERY_WORDS: usize = 16 * 128;
 const STATES: usize = 2 * WARPS * 4 * QUERIES;
 const TOTALS: usize = 2 * 16;
+/// Where the ticket has the place of keys and values, of two words each: both, their scales, and their pages.
+const PLACES: usize = 4;
+const TICKET: usize = PLACES + 2 * 5 + 2;
 
 /// A block's shared memory.
 #[derive(Clone, Copy)]
@@ -31,8 +35,8 @@ pub struct StepMemory {
     pub totals: Shared<f32>,
     /// Of each warp: what its values are scaled by.
     pub units: Shared<f32>,
-    /// Whose turn the block was to finish, how many parts there are, and the block's own: kept here over the sweep, which takes
-    /// all registers.
+    /// Whose turn the block was to finish, how many parts there are, and the block's own, then where its keys and values lie: kept here
+    /// over the sweep, which takes all registers.
     pub ticket: Shared<u32>,
 }
 
@@ -46,12 +50,12 @@ impl StepMemory {
             states: shared_array!(ATTN_STEP_STATES: [f32; STATES]),
             totals: shared_array!(ATTN_STEP_TOTALS: [f32; TOTALS]),
             units: shared_array!(ATTN_STEP_UNITS: [f32; WARPS]),
-            ticket: shared_array!(ATTN_STEP_TICKET: [u32; 4]),
+            ticket: shared_array!(ATTN_STEP_TICKET: [u32; TICKET]),
         }
     }
 
     /// Bytes of [`within`](Self::within).
-    pub const BYTES: usize = 4 * (VALUES + QUERY_WORDS + STATES + TOTALS + WARPS + 4);
+    pub const BYTES: usize = 4 * (VALUES + QUERY_WORDS + STATES + TOTALS + WARPS + TICKET);
 
     /// One after the other in an array of [`BYTES`](Self::BYTES).
     #[inline(always)]
@@ -64,5 +68,36 @@ impl StepMemory {
             let units = totals.from(TOTALS);
             StepMemory { values: array, queries, states, totals, units, ticket: units.from(WARPS).cast() }
         }
+    }
+
+    /// Keeps where keys and values lie; a thread does.
+    #[inline(always)]
+    pub unsafe fn keep_rows(&self, (keys, values): &(Rows, Rows)) {
+        let keep = |i: usize, address: u64| {
+            // SAFETY: the ticket has room for five.
+            unsafe { self.ticket.set2(PLACES + 2 * i, U32x2([address as u32, (address >> 32) as u32])) };
+        };
+        keep(0, keys.data);
+        keep(1, values.data);
+        keep(2, keys.scales);
+        keep(3, values.scales);
+        keep(4, keys.pages);
+    }
+
+    /// What was [kept](Self::keep_rows) before a barrier, of rows of so many bytes.
+    #[inline(always)]
+    pub unsafe fn rows(&self, bytes: u64) -> (Rows, Rows) {
+        let address = |i: usize| {
+            // SAFETY: the caller's promise.
+            let [low, high] = unsafe { self.ticket.get2(PLACES + 2 * i).0 };
+            u64::from(high) << 32 | u64::from(low)
+        };
+        let rows = |data: usize, scales: usize| Rows {
+            data: address(data),
+            scales: address(scales),
+            bytes,
+            pages: address(4),
+        };
+        (rows(0, 2), rows(1, 3))
     }
 }

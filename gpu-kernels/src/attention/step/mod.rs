@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `qkv` | f32, column `c` from `c * stride` on: `[q_heads + 2 * kv_heads, head_dim]` |
 //! | `q_weight`, `k_weight`, `cos`, `sin`, `columns`, `layer` | as for [`store`](crate::kv::store) |
+//! | | of a [programmatic](warpsmith_device::Programmatic) launch `columns` are read before what is right in front of it has ended |
 //! | `sinks` | f32 `[q_heads]`, read with [`SINKS`](crate::layer::SINKS): scores beside those of positions, without values |
 //! | `partials` | f32 workspace of [`partials_len`] |
 //! | `counters` | u32 `[columns, kv_heads]`: zero before the first launch, and again after every launch |
@@ -111,7 +112,7 @@ macro_rules! arguments {
             cos: (In<f32>),
             sin: (In<f32>),
             sinks: (In<f32>),
-            columns: (Awaited<Column>),
+            columns: (In<Column>),
             partials: (InOut<f32>),
             counters: (InOut<u32>),
             y: (InOut<f32>),
@@ -131,16 +132,16 @@ impl frame::AttentionArgs {
     /// The arguments of an entry point.
     ///
     /// # Safety
-    /// The launches before were waited for.
+    /// What is awaited is not read before the launches before were waited for.
     #[inline(always)]
     unsafe fn of(given: Arguments) -> frame::AttentionArgs {
         // SAFETY: the caller's promise.
-        let (qkv, columns) = unsafe { (given.qkv.buffer(), given.columns.buffer()) };
+        let qkv = unsafe { given.qkv.buffer() };
         frame::AttentionArgs {
             qkv: qkv.into(),
             weights: (given.q_weight, given.k_weight),
             tables: (given.cos, given.sin),
-            columns,
+            columns: given.columns,
             partials: given.partials,
             counters: given.counters,
             y: given.y.into(),
@@ -180,10 +181,11 @@ macro_rules! entry {
         #[kernel(block = THREADS, min_blocks = $blocks, family = "attention", variant = "v3")]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($argument: $($ty)*,)*) {
-            grid::launch_dependents();
-            grid::wait_dependencies();
             let args = frame::AttentionArgs::of(Arguments { $($argument),* });
-            frame::attend::<$T>(args, crate::load::Launched, frame::StepMemory::declared());
+            frame::attend::<$T>(args, crate::load::Launched, frame::StepMemory::declared(), || {
+                grid::wait_dependencies();
+                grid::launch_dependents();
+            });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]

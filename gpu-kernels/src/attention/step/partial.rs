@@ -195,10 +195,14 @@ pub unsafe fn weighted_in_order(
         no_unroll();
         let values: [[f32; 4]; TOGETHER] =
             core::array::from_fn(|i| if from + i < count { value(from + i) } else { [0.0; 4] });
+        // SAFETY: of the head, written before the barrier.
+        let of: [[f32; 4]; TOGETHER] =
+            core::array::from_fn(
+                |i| if from + i < count { unsafe { shares.get4(4 * (from + i)).0 } } else { [0.0; 4] },
+            );
         for i in 0..TOGETHER {
             if from + i < count {
-                // SAFETY: of the head, written before the barrier.
-                let [shrink, share, weights, _] = unsafe { shares.get4(4 * (from + i)).0 };
+                let [shrink, share, weights, _] = of[i];
                 let share = Share { shrink, share };
                 sum = share.add(sum, weights);
                 for k in 0..4 {

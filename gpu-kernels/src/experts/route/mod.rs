@@ -162,8 +162,8 @@ pub unsafe fn route(
     groups_used: u32,
     scale: f32,
 ) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let (column, lane) = (block::idx_x() as usize, thread::lane() as usize);
     let (sigmoid, normalise, biased) = (flags & SIGMOID != 0, flags & NORMALISE != 0, flags & BIASED != 0);
     let mut of = RouterLogits {

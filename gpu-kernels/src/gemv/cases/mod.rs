@@ -46,23 +46,21 @@ macro_rules! quantized_products {
 }
 
 /// Bytes that products keep in local memory on sm_90.
-const SPILLED: &[(&str, u32)] = &[("gemv_q1_0_i16", 8), ("gemv_q2_0_i16", 8)];
+const SPILLED: &[(&str, u32)] = &[("gemv_q1_0_i16", 16)];
 const SPILLED_WHY: &str = "a few registers over what two or four resident blocks leave a thread";
 
 /// Bytes that products of many columns keep in local memory on sm_90, where one block is resident.
 const SPILLED_BY_MANY: &[(&str, u32)] = &[
-    ("gemm_bf16_f16", 8),
-    ("gemm_iq3_f16", 8),
-    ("gemm_iq4_nl_i16", 24),
-    ("gemm_iq4_xs_i16", 32),
-    ("gemm_mxfp4_i16", 24),
-    ("gemm_q4_1_i16", 24),
-    ("gemm_q4_k_i16", 32),
-    ("gemm_q5_0_i16", 24),
-    ("gemm_q5_1_i16", 28),
-    ("gemm_q5_k_i16", 36),
-    ("gemm_q6_k_i16", 56),
-    ("gemm_q8_0_i16", 24),
+    ("gemm_bf16_f16", 24),
+    ("gemm_f16_f16", 28),
+    ("gemm_iq1_f16", 28),
+    ("gemm_iq3_f16", 16),
+    ("gemm_iq4_xs_f16", 32),
+    ("gemm_q4_k_i16", 20),
+    ("gemm_q5_0_i16", 20),
+    ("gemm_q5_1_i16", 24),
+    ("gemm_q5_k_i16", 24),
+    ("gemm_q6_k_i16", 28),
 ];
 const SPILLED_BY_MANY_WHY: &str = "a few registers over 255, of which 128 hold sums";
 

@@ -59,7 +59,7 @@ pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<f32>) {
         let column_of_all = columns.first + column as u32;
         let place = Place { thread: lane() as u32, block: block::idx_x(), column: column_of_all };
         let (outputs, root) = (BLOCK_ROWS >> a.epilogue.shift(), a.root(column_of_all as usize));
-        a.finish_with::<true, false>(place, BLOCK_ROWS, outputs, (root, column_of_all), |row| {
+        a.finish_with::<false>(place, BLOCK_ROWS, outputs, (root, column_of_all), |row| {
             // Of two the second comes first; a loop rather than the same code twice.
             let (mut sums, mut left) = ([0.0; 2], a.pair());
             loop {

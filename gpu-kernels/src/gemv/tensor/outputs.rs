@@ -154,7 +154,7 @@ unsafe fn finish_half(a: &QuantizedArgs, sums: Shared<f32>, block: Block, half: 
                 let column_of = |n: usize| if n < GROUPS { output_columns[0] } else { output_columns[1] };
                 let of_column = 1 | more << 1;
                 let there = of_column | if side_by_side { of_column << GROUPS } else { 0 };
-                a.finish_parts::<true, false, { SIDE_BY_SIDE * GROUPS }>(
+                a.finish_parts::<false, { SIDE_BY_SIDE * GROUPS }>(
                     lane() as u32,
                     |n| (block_of(of_part(n)), column_of(n)),
                     there,

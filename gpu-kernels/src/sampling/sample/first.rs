@@ -97,6 +97,7 @@ pub unsafe fn weigh(
         i += THREADS as usize;
     }
     grid::wait_dependencies();
+    grid::launch_dependents();
     let s = params.buffer().at(column);
     if s.is_greedy() {
         return;

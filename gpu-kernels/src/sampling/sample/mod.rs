@@ -84,8 +84,8 @@ pub unsafe fn sample_best(
     stride: u32,
     slice: u32,
 ) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     first::best(logits.buffer(), params.buffer(), y, (work, tickets), (n, stride, slice));
 }
 
@@ -99,7 +99,6 @@ pub unsafe fn sample_weigh(
     stride: u32,
     slice: u32,
 ) {
-    grid::launch_dependents();
     first::weigh(logits, params, work, (n, stride, slice));
 }
 
@@ -117,8 +116,8 @@ pub unsafe fn sample_draw(
     stride: u32,
     slice: u32,
 ) {
-    grid::launch_dependents();
     grid::wait_dependencies();
+    grid::launch_dependents();
     let given = (logits.buffer(), params.buffer(), columns.buffer());
     draw::draw(given, y, (work, tickets), (n, stride, slice));
 }
