@@ -257,14 +257,34 @@ fn loads_early(kernel: &str) -> bool {
     kernel == "gather" || kernel.starts_with("attn_step_")
 }
 
-/// Where the code that leads to a second wait begins: at the last label that is jumped to from in front of the first one.
-fn second_body<'a>(first: &str, behind: &'a str) -> &'a str {
-    let labels = behind.match_indices("\n$").filter_map(|(at, _)| {
-        let label = &behind[at + 1..at + 1 + behind[at + 1..].find(':')?];
-        let jumps = first.lines().any(|line| line.contains("bra") && line.contains(&format!("{label};")));
-        jumps.then_some(at)
-    });
-    &behind[labels.last().expect("a way around the first body")..]
+/// The lines of an entry that a thread may come by before it waits.
+fn before_waits(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let label = |name: &str| lines.iter().position(|line| line.strip_prefix(name) == Some(":")).unwrap();
+    let (mut seen, mut ways) = (vec![false; lines.len()], vec![0]);
+    while let Some(mut at) = ways.pop() {
+        while at < lines.len() && !std::mem::replace(&mut seen[at], true) {
+            let line = lines[at];
+            assert!(!line.contains("brx"), "{line}");
+            // A panic ends the launch with an error.
+            if line == WAIT || line.starts_with("trap;") {
+                seen[at] = false;
+                break;
+            }
+            if line == "ret;" || line == "exit;" {
+                break;
+            }
+            if line.contains("bra") && line.ends_with(';') {
+                let target = line.split_whitespace().last().unwrap().trim_end_matches(';');
+                ways.push(label(target));
+                if !line.starts_with('@') {
+                    break;
+                }
+            }
+            at += 1;
+        }
+    }
+    lines.into_iter().zip(seen).filter_map(|(line, seen)| seen.then_some(line)).collect()
 }
 
 #[test]
@@ -298,17 +318,14 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
             }
         }
         assert_eq!(text.matches(LAUNCH).count(), parts.len() - 1, "{}", kernel.name);
-        // All threads wait: nothing ends before, and nothing is accessed.
-        let mut before = vec![parts[0]];
-        if parts.len() > 2 {
-            before.push(second_body(parts[0], parts[1]));
-        }
-        for before in before {
+        // All threads wait: nothing ends before, and nothing is accessed. Wide blocks of bit planes wait in the first of their rounds, and
+        // that it is the first is not known here: of those the race checks of steps tell.
+        for line in if planes { Vec::new() } else { before_waits(text) } {
             let accesses = ["ret;", "exit;", "st.global", "atom.", "red.", "bar.", "ld.v", "ld.b", "st.v", "st.b"];
             let loads = (!loads_early(&kernel.name)).then_some("ld.global");
             for instruction in accesses.into_iter().chain(loads) {
-                let found = before.contains(&format!("\t{instruction}"));
-                assert!(!found, "{}: {instruction} before the wait", kernel.name);
+                let found = line.split_whitespace().any(|word| word.starts_with(instruction));
+                assert!(!found, "{}: {line} before the wait", kernel.name);
             }
         }
     }
