@@ -1,14 +1,16 @@
-//! The models that ship with the project give the greedy text that llama.cpp gives.
+//! What ships with the project: the models give the greedy text that llama.cpp gives, and the race check knows what kernels promise the launch
+//! behind them.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are not seen as tests
 
 use std::path::Path;
 
 use serde_json::Value;
-use warpsmith_host::Device;
 use warpsmith_host::decode::{Model, SequenceOptions, Session};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::tokenizer::{Special, Tokenizer};
+use warpsmith_host::{Device, builtin_image};
+use warpsmith_simt::{LoadOptions, Module};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// In standard deviations of the logits. llama.cpp rounds the activations that it multiplies with quantised matrices to 8
@@ -88,4 +90,21 @@ fn q1_0() {
 #[test]
 fn tq2_0() {
     same_text_as_llama_cpp("tq2_0");
+}
+
+#[test]
+fn the_race_check_knows_that_kernels_let_the_next_launch_begin_behind_their_wait() {
+    let image = builtin_image();
+    let (sm, text) = image.code_for(90).unwrap();
+    assert_eq!(sm, 90);
+    let module = Module::load(&text, &LoadOptions { sm }).unwrap();
+    let manifest = image.manifest().unwrap();
+    let (waiting, others): (Vec<_>, Vec<_>) = manifest.kernels.iter().partition(|kernel| kernel.waits);
+    assert!(!waiting.is_empty() && !others.is_empty());
+    for kernel in waiting {
+        assert!(module.lets_behind_wait(&kernel.name), "{}", kernel.name);
+    }
+    for kernel in others {
+        assert!(!module.lets_behind_wait(&kernel.name), "{}", kernel.name);
+    }
 }

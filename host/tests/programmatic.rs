@@ -318,9 +318,8 @@ fn every_kernel_that_reads_of_launches_before_waits_for_them() {
             }
         }
         assert_eq!(text.matches(LAUNCH).count(), parts.len() - 1, "{}", kernel.name);
-        // All threads wait: nothing ends before, and nothing is accessed. Wide blocks of bit planes wait in the first of their rounds, and
-        // that it is the first is not known here: of those the race checks of steps tell.
-        for line in if planes { Vec::new() } else { before_waits(text) } {
+        // All threads wait: nothing ends before, and nothing is accessed.
+        for line in before_waits(text) {
             let accesses = ["ret;", "exit;", "st.global", "atom.", "red.", "bar.", "ld.v", "ld.b", "st.v", "st.b"];
             let loads = (!loads_early(&kernel.name)).then_some("ld.global");
             for instruction in accesses.into_iter().chain(loads) {

@@ -22,8 +22,10 @@ fn a_wait_stands_in_front_of_what_lets_others_begin_on_every_way() {
     let of = |body: &str| behind_wait(body, "");
     assert!(of(&both));
     assert!(of(&format!("@%p1 bra $a;\nmov.u32 %r2, 2;\n$a:\n{both}")));
-    // Also where it waits twice, and on two ways, one of which all take.
+    // Also where it waits twice, on two ways, of which threads take one, and in a loop.
     assert!(of(&format!("{both}@%p1 bra $a;\n{both}$a:\n")));
+    assert!(of(&format!("@%p1 bra $a;\n{both}ret;\n$a:\n{both}")));
+    assert!(of(&format!("$a:\n{both}@%p1 bra $a;\n")));
     // The other order, only one of the two, or for some threads.
     for body in [
         format!("{LAUNCH}{WAIT}"),
@@ -35,7 +37,9 @@ fn a_wait_stands_in_front_of_what_lets_others_begin_on_every_way() {
         // Some threads end in front of it, or go around it.
         format!("@%p1 ret;\n{both}"),
         format!("@%p1 bra $a;\n{both}$a:\n"),
-        format!("@%p1 bra $a;\n{both}ret;\n$a:\n{both}"),
+        format!("@%p1 bra $a;\n{both}ret;\n$a:\nmov.u32 %r2, 2;\n"),
+        format!("@%p1 bra $a;\n{both}ret;\n$a:\n{LAUNCH}"),
+        format!("@%p1 bra $a;\n{both}ret;\n$a:\n@%p1 exit;\n{both}"),
         // On one of two ways to it nobody waits.
         format!("@%p1 bra $a;\n{WAIT}$a:\n{LAUNCH}"),
         // There is no way to the end.

@@ -223,7 +223,7 @@ impl QuantizedArgs {
         if !cfg!(target_feature = "sm_90") || !self.epilogue.has(PREFETCH) || block::idx_y() != 0 {
             return;
         }
-        let (slots, index) = (slots(), block::idx_x());
+        let index = block::idx_x();
         let (mut set, mut lines) = (index * rounds, OWN);
         if !ahead {
             // SAFETY: the caller's promise.
@@ -231,6 +231,7 @@ impl QuantizedArgs {
             // SAFETY: as above.
             return unsafe { self.epilogue.ask(row, vectors as usize, (thread::idx_x() % threads) as usize) };
         }
+        let slots = slots();
         if index >= slots {
             // Its own were asked for by the block that had its slot before.
             (set, lines) = ((index + slots) * rounds, OTHERS);

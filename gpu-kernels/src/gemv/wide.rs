@@ -100,8 +100,6 @@ mod frame {
         fn part(self) -> usize {
             self.of_block(thread::idx_x()) as usize
         }
-        /// Sets wait for no others: a block does, once, behind all of them.
-        const PART: Option<u32> = Some(THREADS);
     }
 
     /// What a set of a launched block got.
@@ -137,24 +135,15 @@ mod frame {
         }
         #[inline(always)]
         unsafe fn begin(self, threads: u32, vectors: u32, ahead: bool) {
-            // SAFETY: the caller's promise.
-            unsafe { self.args.ask_weights(self.set.rounds(), threads, vectors, ahead) }
+            if self.set.round == 0 {
+                // SAFETY: the caller's promise.
+                unsafe { self.args.ask_weights(self.set.rounds(), threads, vectors, ahead) }
+            }
         }
         #[inline(always)]
         unsafe fn wait(self) {
             grid::wait_dependencies();
             grid::launch_dependents();
-        }
-        /// The first of a block's sets is its start.
-        #[inline(always)]
-        unsafe fn start(self, threads: u32, vectors: u32, ahead: bool) {
-            if self.set.round == 0 {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    self.begin(threads, vectors, ahead);
-                    self.wait();
-                }
-            }
         }
     }
 
@@ -166,10 +155,13 @@ mod frame {
     pub unsafe fn launched(a: QuantizedArgs, sum: impl Fn(OfSet), finish: impl Fn(OfSet)) {
         let args = QuantizedArgs { quantizer: None, ..a };
         let mut set = Set { round: 0, threads: THREADS, flags: a.epilogue.flags };
-        while set.round < set.rounds() {
+        loop {
             no_unroll();
             sum(OfSet { args, set });
             set.round += 1;
+            if set.round == set.rounds() {
+                break;
+            }
         }
         sync::block();
         let set = Set { round: 0, threads: 32, ..set };

@@ -81,14 +81,14 @@ fn does_something(b: &Builder<'_>, blocks: &[BasicBlock], graph: &Graph, (from, 
 }
 
 /// Blocks with the edges both ways, and one exit behind all ends.
-pub(super) struct Graph {
+struct Graph {
     successors: Vec<Vec<usize>>,
     /// The block that every way from a block to the end passes next; the exit's own is the exit.
     next: Vec<usize>,
 }
 
 impl Graph {
-    pub(super) fn new(blocks: &[BasicBlock]) -> Graph {
+    fn new(blocks: &[BasicBlock]) -> Graph {
         let exit = blocks.len();
         let mut successors: Vec<Vec<usize>> = blocks.iter().map(|b| b.successors().collect()).collect();
         for list in &mut successors {
@@ -102,17 +102,8 @@ impl Graph {
         graph
     }
 
-    /// Blocks that every way from the first one to the end passes, itself included.
-    pub(super) fn always(&self) -> Vec<usize> {
-        let exit = self.next.len() - 1;
-        // There is no way to the end from within a loop without one.
-        std::iter::successors(Some(0), |&block| self.next.get(block).copied())
-            .take_while(|&block| block < exit)
-            .collect()
-    }
-
     /// Blocks that control gets to from a block, itself included, without passing another.
-    pub(super) fn reached(&self, from: usize, without: usize) -> Vec<bool> {
+    fn reached(&self, from: usize, without: usize) -> Vec<bool> {
         let mut seen = vec![false; self.successors.len()];
         let mut work = vec![from];
         while let Some(block) = work.pop() {

@@ -1,6 +1,7 @@
 //! How a function lets the launch behind its kernel begin.
 
-use super::behind::Graph;
+use std::ops::Range;
+
 use super::graph::BasicBlock;
 use super::operand::P;
 use super::proto::Builder;
@@ -9,8 +10,8 @@ use crate::program::Dependents;
 /// What is known of the function's `griddepcontrol.launch_dependents`, without following calls.
 pub(super) fn dependents(b: &Builder<'_>, blocks: &[BasicBlock]) -> Dependents {
     let instruction = |operation: usize| b.body.instructions.get(b.protos[operation].instruction as usize);
-    // Where it stands, by operation and block, and whether it stands behind a wait of its block.
-    let mut lets: Vec<(usize, usize, bool)> = Vec::new();
+    // The first one of each block, and whether all of them stand behind a wait of their block.
+    let (mut first, mut behind) = (vec![None; blocks.len()], true);
     for (at, block) in blocks.iter().enumerate() {
         let mut waited = false;
         for operation in block.start..block.end {
@@ -18,25 +19,32 @@ pub(super) fn dependents(b: &Builder<'_>, blocks: &[BasicBlock]) -> Dependents {
             if i.modifiers.iter().any(|word| word == "wait") {
                 waited |= b.protos[operation].guard == P::True;
             } else {
-                lets.push((operation, at, waited));
+                behind &= waited;
+                first[at].get_or_insert(operation);
             }
         }
     }
-    if lets.is_empty() {
+    if first.iter().all(Option::is_none) {
         return Dependents::Unnamed;
     }
-    let graph = Graph::new(blocks);
-    let always = graph.always();
     // An end for some threads is in the middle of a block.
-    let ends = |mut operations: std::ops::Range<usize>| {
+    let ends = |mut operations: Range<usize>| {
         operations.any(|o| instruction(o).is_some_and(|i| matches!(&*i.opcode, "ret" | "exit")))
     };
-    let passed_by_all = |&(operation, at, _): &(usize, usize, bool)| {
-        let before = graph.reached(0, at);
-        always.contains(&at)
-            && !ends(blocks[at].start..operation)
-            && !blocks.iter().zip(before).any(|(block, reached)| reached && ends(block.start..block.end))
-    };
-    let behind = lets.iter().all(|(.., waited)| *waited) && lets.iter().any(passed_by_all);
-    if behind { Dependents::BehindWait } else { Dependents::Early }
+    // Every way comes by one of them before it ends.
+    let (mut seen, mut ways, mut any) = (vec![false; blocks.len()], vec![0], false);
+    while let Some(at) = ways.pop() {
+        if std::mem::replace(&mut seen[at], true) {
+            continue;
+        }
+        let block = &blocks[at];
+        behind &= !ends(block.start..first[at].unwrap_or(block.end));
+        if first[at].is_some() {
+            any = true;
+            continue;
+        }
+        behind &= block.successors().next().is_some();
+        ways.extend(block.successors());
+    }
+    if behind && any { Dependents::BehindWait } else { Dependents::Early }
 }
