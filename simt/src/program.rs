@@ -102,7 +102,7 @@ pub enum Dependents {
     /// It does not say when.
     #[default]
     Unnamed,
-    /// Behind its own `griddepcontrol.wait`, in the same basic block, and every thread comes by such a block before it ends.
+    /// Behind its own `griddepcontrol.wait`, in the same basic block, and every thread comes by such a block before it ends, other than by `trap`.
     BehindWait,
     /// Where threads may not have waited.
     Early,

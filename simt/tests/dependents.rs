@@ -26,6 +26,9 @@ fn a_wait_stands_in_front_of_what_lets_others_begin_on_every_way() {
     assert!(of(&format!("{both}@%p1 bra $a;\n{both}$a:\n")));
     assert!(of(&format!("@%p1 bra $a;\n{both}ret;\n$a:\n{both}")));
     assert!(of(&format!("$a:\n{both}@%p1 bra $a;\n")));
+    // A way that fails needs neither.
+    assert!(of(&format!("@%p1 bra $a;\n{both}ret;\n$a:\ntrap;\nexit;\n")));
+    assert!(of(&format!("@%p1 trap;\n{both}")));
     // The other order, only one of the two, or for some threads.
     for body in [
         format!("{LAUNCH}{WAIT}"),
@@ -40,6 +43,8 @@ fn a_wait_stands_in_front_of_what_lets_others_begin_on_every_way() {
         format!("@%p1 bra $a;\n{both}ret;\n$a:\nmov.u32 %r2, 2;\n"),
         format!("@%p1 bra $a;\n{both}ret;\n$a:\n{LAUNCH}"),
         format!("@%p1 bra $a;\n{both}ret;\n$a:\n@%p1 exit;\n{both}"),
+        // Only some of those who come by fail.
+        format!("@%p1 bra $a;\n{both}ret;\n$a:\n@%p1 trap;\nexit;\n"),
         // On one of two ways to it nobody waits.
         format!("@%p1 bra $a;\n{WAIT}$a:\n{LAUNCH}"),
         // There is no way to the end.

@@ -43,7 +43,9 @@ pub(super) fn dependents(b: &Builder<'_>, blocks: &[BasicBlock]) -> Dependents {
             any = true;
             continue;
         }
-        behind &= block.successors().next().is_some();
+        // Nothing begins behind a launch that ends by `trap`.
+        let fails = || instruction(block.end - 1).is_some_and(|i| &*i.opcode == "trap");
+        behind &= block.successors().next().is_some() || fails();
         ways.extend(block.successors());
     }
     if behind && any { Dependents::BehindWait } else { Dependents::Early }
