@@ -8,7 +8,6 @@ mod device;
 use common::*;
 use device::*;
 use gpu_kernels::format::Format;
-use gpu_kernels::gemv::choose;
 use warpsmith_host::decode::{Activations, Decoder, DecoderOptions, Feed, KvType, Mode, Model};
 use warpsmith_host::decode::{Sequence, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::driver::software::{self, Checks};
@@ -53,7 +52,7 @@ fn apart(kind: &Synthetic, layers: usize) -> usize {
 
 /// Models of every kind.
 fn models() -> Vec<Kind> {
-    use Activations::{F32, Int8, Int16};
+    use Activations::{F16, F16x2, F32, Int8, Int16};
     let of = |f| tiny_model(&[f]);
     let by_layer = |layers: &[Format]| by_matrix(&layers.iter().map(|f| [*f; 7]).collect::<Vec<_>>());
     let (q1_0, q8_0, q4_0, q4_k, q6_k) = (Format::Q1_0, Format::Q8_0, Format::Q4_0, Format::Q4_K, Format::Q6_K);
@@ -71,6 +70,18 @@ fn models() -> Vec<Kind> {
         (Synthetic { architecture: "qwen2", ..of(q1_0) }, Int8, 2, 1),
         (of(Format::PTQ1_0), Int8, 2, 1),
         (of(Format::IQ4_XS), Int16, 2, 1),
+        // Of these the default is two f16.
+        (Synthetic { architecture: "qwen2", ..of(Format::F16) }, Int16, 2, 1),
+        (Synthetic { layers: 3, ..of(Format::Q3_K) }, Int16, 3, 1),
+        (of(q4_k), F16, 2, 1),
+        (of(q1_0), F16x2, 2, 1),
+        (
+            Synthetic { hidden: 100, feed_forward: 36, heads: 3, kv_heads: 1, head_dim: 128, ..of(Format::BF16) },
+            F16,
+            2,
+            1,
+        ),
+        (by_matrix(&[[Format::Q3_K, Format::IQ2_XS, Format::F16, q6_k, q4_0, q4_0, q8_0]]), F16, 1, 1),
         // Layers of several formats, in one launch with others.
         (by_matrix(&[more_bits, [q4_k; 7], more_bits]), Int16, 3, 1),
         (Synthetic { architecture: "qwen2", ..by_matrix(&[[q4_k; 7], more_bits]) }, Int8, 2, 1),
@@ -152,22 +163,15 @@ fn what_is_not_done_in_one_launch_says_why() {
         session(&model, options(Mode::Eager, activations, true)).not_persistent()
     };
     let (q4_0, q8_0, q1_0) = (Format::Q4_0, Format::Q8_0, Format::Q1_0);
-    for format in Format::ALL {
-        let activations = [Activations::F32, Activations::Int16, Activations::Int8];
-        // But what is multiplied in f16, for want of bytes.
-        let in_bytes = |a: &Activations| ![Activations::F16, Activations::F16x2].contains(&choose(format, *a));
-        for a in activations.into_iter().filter(in_bytes) {
-            assert_eq!(why(&[format], a), None, "{format} {a}");
-        }
+    for (format, a) in Format::ALL.into_iter().flat_map(|f| Activations::ALL.map(|a| (f, a))) {
+        assert_eq!(why(&[format], a), None, "{format} {a}");
     }
     let ups = why(&[q4_0, q4_0, q4_0, q4_0, q4_0, q4_0, q8_0, q4_0], Activations::F32).unwrap();
     assert_eq!(ups, "layer 0: gates and ups are in several formats, each a launch of its own");
     let down = why(&[q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q1_0], Activations::Int16).unwrap();
     assert!(down.starts_with("layer 0: Q8_0 times int16 beside Q1_0 times int16"), "{down}");
-    let none = why(&[q8_0], Activations::F16).unwrap();
-    assert_eq!(none, "layer 0: no kernel does layers of Q8_0 times f16 in one launch");
-    let none = why(&[Format::F16], Activations::Int16).unwrap();
-    assert_eq!(none, "layer 0: no kernel does layers of F16 times f16x2 in one launch");
+    let down = why(&[q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, Format::F16], Activations::Int16).unwrap();
+    assert!(down.starts_with("layer 0: Q8_0 times int16 beside F16 times f16x2"), "{down}");
     let heads = load(&Synthetic { layers: 1, head_dim: 96, ..tiny_model(&[q8_0]) }.file());
     let heads = session(&heads, options(Mode::Eager, Activations::F32, true)).not_persistent().unwrap();
     assert!(heads.starts_with("layer 0: heads of 96 elements"), "{heads}");

@@ -82,16 +82,25 @@ fn of_pair([first, rest]: [f32; 2]) -> f32 {
     math::fma(rest, const { 1.0 / REST }, first) * const { SHARE / SHARE_OF_TWO }
 }
 
+/// What the sums of f16 are multiplied with.
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+#[inline(always)]
+const fn factor<F: format::halves::Halves>() -> f32 {
+    1.0 / (F::LARGER * super::quant_format::half::SHARE)
+}
+
 /// A product from the sums of its f16.
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 #[inline(always)]
 fn whole<F: format::halves::Halves>(sum: f32) -> f32 {
-    let factor = const { 1.0 / (F::LARGER * super::quant_format::half::SHARE) };
+    let factor = const { factor::<F>() };
     if factor == 1.0 { sum } else { sum * factor }
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod few;
+#[cfg(any(target_arch = "nvptx64", rust_analyzer))]
+pub(crate) mod one;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod small;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]

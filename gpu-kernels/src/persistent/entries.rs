@@ -18,6 +18,8 @@ macro_rules! multiply {
     (F32 $args:tt) => { products::multiply $args };
     (I8 $args:tt) => { products::multiply_bytes::<{ quant_of!(I8) }> $args };
     (I16 $args:tt) => { products::multiply_bytes::<{ quant_of!(I16) }> $args };
+    (F16 $args:tt) => { products::multiply_halves::<{ quant_of!(F16) }> $args };
+    (F16x2 $args:tt) => { products::multiply_halves::<{ quant_of!(F16x2) }> $args };
     (PlanesI8 $args:tt) => { products::multiply_planes::<format::Q1_0, 1, 1, { quant_of!(PlanesI8) }> $args };
     (PlanesI16 $args:tt) => { products::multiply_planes::<format::Q1_0, 2, 1, { quant_of!(PlanesI16) }> $args };
     (PlanesQ2I8 $args:tt) => { products::multiply_planes::<format::Q2_0, 1, 2, { quant_of!(PlanesQ2I8) }> $args };

@@ -14,6 +14,7 @@ use crate::{
     gemv::{
         self, ADD, NEXT, NORM, SWIGLU,
         epilogue::Epilogue,
+        half,
         quant_format::{self, NONE},
         quantizer::OutputQuantizer,
     },
@@ -29,6 +30,7 @@ pub(super) const UNITS: usize = 128;
 /// Bytes of shared memory that a phase uses: what the one that needs most does.
 pub(super) const WORK: usize = {
     let staged = UNITS * QUADS * size_of::<F32x4>();
+    assert!(half::one::SUMS * size_of::<f32>() <= staged, "sums of products of f16 fit in what those of f32 stage");
     if staged > attention::StepMemory::BYTES { staged } else { attention::StepMemory::BYTES }
 };
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::attention::step::splits;
-use crate::gemv::{QuantFormat, QuantizedProduct, int8, parts_with, planes};
+use crate::gemv::{QuantFormat, QuantizedProduct, half, int8, parts_with, planes};
 use crate::{layer::Layer, state::Column};
 
 macro_rules! instances {
@@ -74,7 +74,11 @@ impl Instance {
     #[must_use]
     pub fn blocks_of_phase(self, rows: u32, swiglu: bool) -> Option<Geometry> {
         let format = self.quant_format()?;
-        let threads = if format.is_planes() { planes::THREADS } else { int8::THREADS };
+        let threads = match format {
+            of if of.is_planes() => planes::THREADS,
+            of if of.is_half() => half::THREADS,
+            _ => int8::THREADS,
+        };
         Some(Geometry::blocks(parts_with(Some(format), rows, 0, swiglu)).block([threads, 1, 1]))
     }
 

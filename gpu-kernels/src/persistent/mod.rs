@@ -13,8 +13,8 @@
 //! the result has the same bits. With quantized activations a phase quantizes what it computes, as a launch does, and the
 //! next one reads that.
 //!
-//! There is an [instance](Instance) of the kernel for each kind of activations: f32 times any weights, bytes of one or two times any
-//! weights that have a product with them, and bit planes times those of one bit, or of two. A layer's matrices, and those of queries,
+//! There is an [instance](Instance) of the kernel for each kind of activations: f32 times any weights, bytes of one or two, and one f16 or
+//! two, times any weights that have a product with them, and bit planes times those of one bit, or of two. A layer's matrices, and those of queries,
 //! keys and values, may each have a format of their own: which code a matrix takes, its layout says, the same in every thread of the grid.
 //! What follows the sum of a lane is one code for all of them.
 //!
@@ -152,6 +152,8 @@ macro_rules! kinds {
             F32: 2, layers_f32 LayersF32 LAYERS_F32;
             I8: 2, layers_i8 LayersI8 LAYERS_I8;
             I16: 2, layers_i16 LayersI16 LAYERS_I16;
+            F16: 2, layers_f16 LayersF16 LAYERS_F16;
+            F16x2: 2, layers_f16x2 LayersF16x2 LAYERS_F16X2;
             PlanesI8: 2, layers_q1_0_i8 LayersQ10I8 LAYERS_Q1_0_I8;
             PlanesI16: 2, layers_q1_0_i16 LayersQ10I16 LAYERS_Q1_0_I16;
             PlanesQ2I8: 2, layers_q2_0_i8 LayersQ20I8 LAYERS_Q2_0_I8;
@@ -172,6 +174,12 @@ macro_rules! quant_of {
     (I16) => {
         $crate::gemv::quant_format::I16
     };
+    (F16) => {
+        $crate::gemv::quant_format::F16
+    };
+    (F16x2) => {
+        $crate::gemv::quant_format::F16X2
+    };
     (PlanesI8) => {
         1
     };
@@ -188,3 +196,4 @@ macro_rules! quant_of {
 use quant_of;
 
 const _: () = assert!(THREADS as usize == crate::gemv::THREADS && THREADS == crate::attention::step::THREADS);
+const _: () = assert!(THREADS == crate::gemv::half::THREADS);

@@ -9,7 +9,9 @@ use super::{
 use crate::{
     format::{self, decode::Decode},
     gemv::{
-        ROWS, frame as product, int8, planes,
+        PAIRS, ROWS,
+        epilogue::Epilogue,
+        frame as product, half, int8, planes,
         quant_format::{self, NONE},
         quantized::{Invocation, QuantizedArgs},
     },
@@ -40,6 +42,7 @@ impl<const QUANT: u32, const THREADS: u32> Invocation for Phase<'_, QUANT, THREA
             (at, a.product::<QUANT>(at))
         };
         let x = if at.phase == 0 || at.phase == 3 { a.quantized_scaled } else { a.quantized_inner };
+        let pairs = if QUANT == quant_format::F16X2 { PAIRS } else { 0 };
         QuantizedArgs {
             weights,
             // SAFETY: blocks wrote it before a barrier of the grid.
@@ -51,7 +54,7 @@ impl<const QUANT: u32, const THREADS: u32> Invocation for Phase<'_, QUANT, THREA
             sums: a.sums.into(),
             parts,
             eps: a.layer.eps,
-            epilogue,
+            epilogue: Epilogue { flags: epilogue.flags | pairs, ..epilogue },
             experts: None,
             quantizer: a.quantizer::<QUANT>(at),
         }
@@ -188,6 +191,44 @@ pub unsafe fn multiply_bytes<const QUANT: u32>(a: &Arguments, at: At, shared: Sh
         let layout = a.matrix(At::kept(shared)).layout;
         let (acc, zero) = if QUANT == quant_format::I8 { lanes_i8(layout, given) } else { lanes_i16(layout, given) };
         int8::frame::finish(&given.again(), role, zero, &acc, shared.cast());
+        role.advance();
+    }
+}
+
+/// Of the kinds of activations that layouts have products with, those in f16.
+macro_rules! sums_of {
+    ($given:tt $($F:ident { $($kind:ident: $blocks:literal, $name:ident $Name:ident $shared:ident;)* } $formats:tt)*) => { $($(
+        sums_of! { $kind $F $given }
+    )*)* };
+    (F16 $F:ident ($layout:ident $given:ident)) => {
+        if again($layout) == LayoutNumber::$F as u32 {
+            return half::one::sums::<format::$F>($given);
+        }
+    };
+    ($kind:ident $F:ident $given:tt) => {};
+}
+
+/// What a warp has of its run of rows of weights of the layout with a number, times f16.
+#[device]
+unsafe fn sums_f16(layout: u32, given: impl Invocation) -> (half::one::LaneSums, f32) {
+    crate::formats! { quantized sums_of (layout given) }
+    // There is no such layout.
+    ([0.0; 8], 1.0)
+}
+
+/// A phase that is a product of activations in f16, one or two for each.
+///
+/// All threads of the grid make this call.
+#[device]
+pub unsafe fn multiply_halves<const QUANT: u32>(a: &Arguments, at: At, shared: Shared<F32x4>) {
+    let role = a.roles::<QUANT, { super::THREADS }>(at, shared);
+    while role.is_there() {
+        // What the last role left in shared memory was read.
+        sync_role(role);
+        let a = &a.anew();
+        let given = Phase::<QUANT, { super::THREADS }> { a, shared, role };
+        let sums = sums_f16(a.matrix(At::kept(shared)).layout, given);
+        half::one::finish(&given.again(), role, sums, shared.cast());
         role.advance();
     }
 }

@@ -10,7 +10,7 @@ use super::{
     small::{self, ROWS, SUMMED},
 };
 use crate::format::{halves::Halves, record::InMemory};
-use crate::load::{Place, again, lane};
+use crate::load::{Place, lane};
 use warpsmith_device::{prelude::*, shared::Shared};
 
 /// Groups of weights in registers: while one is multiplied, the other is on its way.
@@ -51,7 +51,7 @@ pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<f32>) {
         column * len(a.cols) as u32 + (lane() % 4) as u32
     });
     let sums = small::run::<F, SUMMED, AT_ONCE>(&record, |r| rows[r], (a.x, |n| of_columns[n]), halves);
-    small::store(&sums, 0, memory, halves);
+    small::store::<SUMMED, SUMMED>(&sums, 0, memory, halves);
     sync::block();
     let mut column = uniform_warp();
     while column < columns.count as usize {
@@ -60,17 +60,7 @@ pub unsafe fn product<F: Halves>(a: QuantizedArgs, memory: Shared<f32>) {
         let place = Place { thread: lane() as u32, block: block::idx_x(), column: column_of_all };
         let (outputs, root) = (BLOCK_ROWS >> a.epilogue.shift(), a.root(column_of_all as usize));
         a.finish_with::<false>(place, BLOCK_ROWS, outputs, (root, column_of_all), |row| {
-            // Of two the second comes first; a loop rather than the same code twice.
-            let (mut sums, mut left) = ([0.0; 2], a.pair());
-            loop {
-                let of_half = of_column.from(left as usize * SUMS_STRIDE + row as usize);
-                let [sum] = small::of_classes(|class| [of_half.get(class)]);
-                sums = [super::whole::<F>(sum), sums[0]];
-                if left == 0 {
-                    return if a.pair() == 0 { sums[0] } else { super::of_pair(sums) };
-                }
-                left = again(left) - 1;
-            }
+            small::product_of::<SUMMED>(of_column, row, a.pair(), super::whole::<F>)
         });
         column += CLASSES as usize;
     }

@@ -50,12 +50,12 @@ pub unsafe fn product<F: Halves>(a: &QuantizedArgs, record: &Record, memory: Sha
     static_for!(i in 0..2 => {
         let before = i as u32 * FEW_COLUMNS;
         if i == 0 || before < halves {
-            small::store(&sums, i * SUMMED, memory, halves);
+            small::store::<{ TIMES * SUMMED }, SUMMED>(&sums, i * SUMMED, memory, halves);
             sync::block();
             // Of other columns nothing is stored.
             if before + (column as u32) < halves {
                 let of_column = memory.from(column * SUMS_STRIDE + row);
-                totals[i] = small::of_classes(|class| of_column.get4(class).0).map(super::whole::<F>);
+                totals[i] = small::of_classes::<4, SUMMED>(|class| of_column.get4(class).0).map(super::whole::<F>);
             }
             sync::block();
         }
