@@ -6,9 +6,7 @@ use std::rc::Rc;
 use gpu_kernels::elementwise::ResidualAdd;
 use warpsmith_bench::{Bench, Failed, Group, Output, Run, Work, gpu, numbered};
 use warpsmith_device::Launcher;
-use warpsmith_host::decode::{
-    Activations, DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions,
-};
+use warpsmith_host::decode::{DecoderOptions, KvType, Mode, Model, SequenceOptions, Session, SessionOptions};
 use warpsmith_host::model::ModelFile;
 use warpsmith_host::reference::{KvRounding, Reference};
 
@@ -78,16 +76,9 @@ pub fn whole(bench: &Bench) -> Result<(), Failed> {
             .map(|(_, variant)| variant)
             {
                 let capacity = Some(2 * POSITION);
-                let session = |activations| {
-                    let sequence = SequenceOptions { capacity, ..Default::default() };
-                    let decoder = DecoderOptions { mode, programmatic, persistent, activations, ..Default::default() };
-                    Session::new(&model, SessionOptions { sequence, decoder })
-                };
-                let mut session = match session(Activations::default())? {
-                    // Weights of F16 are taken with exact activations alone.
-                    none if persistent && none.persistent_layers() == 0 => session(Activations::F32)?,
-                    some => some,
-                };
+                let sequence = SequenceOptions { capacity, ..Default::default() };
+                let decoder = DecoderOptions { mode, programmatic, persistent, ..Default::default() };
+                let mut session = Session::new(&model, SessionOptions { sequence, decoder })?;
                 for _ in 0..POSITION {
                     session.feed(TOKEN)?;
                 }

@@ -89,31 +89,46 @@ unsafe fn add_group<F: Halves, const N: usize>(
     group: u32,
     columns: u32,
 ) {
-    let at = |n: usize, v: usize| (of_column(n) + 16 * group) as usize + 4 * v;
     // SAFETY: the caller's promise: the group is there, and all lanes are here.
     unsafe {
-        let scale = |r: usize| loaded[r].scale(record);
-        let scales: [F::Scale; ROWS] = [scale(0), scale(1), scale(2), scale(3)];
+        let scales: [F::Scale; ROWS] =
+            [loaded[0].scale(record), loaded[1].scale(record), loaded[2].scale(record), loaded[3].scale(record)];
         static_for!(v in 0..VECTORS => {
-            let eight = |r: usize| loaded[r].eight(v, &scales[r]);
-            let rows: [[u32; 4]; ROWS] = [eight(0), eight(1), eight(2), eight(3)];
-            let mut add = |n: usize| {
-                let x = x.at(at(n, v)).0;
-                for m in 0..TILES {
-                    add_steps(&mut sums[m][n], steps([rows[2 * m], rows[2 * m + 1]]), x);
-                }
-            };
-            add(0);
+            let rows: [[u32; 4]; ROWS] = [
+                loaded[0].eight(v, &scales[0]),
+                loaded[1].eight(v, &scales[1]),
+                loaded[2].eight(v, &scales[2]),
+                loaded[3].eight(v, &scales[3]),
+            ];
+            let x = (x, |n| (of_column(n) + 16 * group) as usize + 4 * v);
+            add_tile(sums, 0, &rows, x);
             // All others behind one branch: of a tile alone the assembler makes instructions that are issued for nothing.
             if N > 1 && columns > 8 {
-                add(1);
+                add_tile(sums, 1, &rows, x);
                 static_for!(n in 0..N => {
                     if n > 1 && 8 * (n as u32) < columns {
-                        add(n);
+                        add_tile(sums, n, &rows, x);
                     }
                 });
             }
         });
+    }
+}
+
+/// Adds the products of eight weights of each row and tile `n` of the columns, of which `at` says where they lie.
+#[inline(always)]
+unsafe fn add_tile<const N: usize>(
+    sums: &mut RunSums<N>,
+    n: usize,
+    rows: &[[u32; 4]; ROWS],
+    (x, at): (In<U32x4>, impl Fn(usize) -> usize),
+) {
+    // SAFETY: the caller's promise: the group is there, and all lanes are here.
+    unsafe {
+        let x = x.at(at(n)).0;
+        for m in 0..TILES {
+            add_steps(&mut sums[m][n], steps([rows[2 * m], rows[2 * m + 1]]), x);
+        }
     }
 }
 

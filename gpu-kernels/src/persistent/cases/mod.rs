@@ -20,8 +20,8 @@ use weights::{Kinds, Weights};
 const SPILLED: &[(&str, u32)] = &[
     ("layers_f32", 40),
     ("layers_i16", 32),
-    ("layers_f16", 152),
-    ("layers_f16x2", 152),
+    ("layers_f16", 24),
+    ("layers_f16x2", 24),
     ("layers_q1_0_i8", 28),
     ("layers_q1_0_i16", 28),
     ("layers_q2_0_i8", 28),
