@@ -8,12 +8,14 @@ use super::{
         tensor::tiles::uniform_warp,
     },
     CLASSES, SUMS_STRIDE,
-    small::{self, ROWS, RunSums},
+    small::{self, ROWS},
+    units::{LoadedWeights, Runs, VECTORS, add_steps, steps},
 };
 use crate::format::{halves::Halves, record::InMemory};
 use crate::load::{Place, Role, lane, sync_role};
-use warpsmith_device::{prelude::*, shared::Shared};
+use warpsmith_device::{prelude::*, shared::Shared, static_for};
 
+const _: () = assert!(ROWS == 4);
 /// Floats of shared memory that [`finish`] takes: the sums of all runs, of a tile of columns.
 pub const SUMS: usize = CLASSES as usize * 8 * SUMS_STRIDE;
 
@@ -35,9 +37,29 @@ pub unsafe fn sums<F: Halves>(given: impl Invocation) -> (LaneSums, f32) {
     let halves = 1 << a.pair();
     // After the last column it is taken again.
     let of_column = ((lane() / 4) as u32).min(halves - 1) * len(a.cols) as u32 + (lane() % 4) as u32;
-    let [[first], [second]]: RunSums<1> = small::run::<F, 1, 1>(&record, |r| rows[r], (a.x, |_| of_column), halves);
-    let [a, b, c, d] = first;
-    let [e, f, g, h] = second;
+    let runs = Runs::of(&record);
+    let mut group = uniform_warp() as u32 * runs.length;
+    let end = (group + runs.length).min(runs.groups);
+    let (mut first, mut second) = ([0.0; 4], [0.0; 4]);
+    while group < end {
+        // One by one: functions that loop over rows are not always inlined where a kernel has the code of many layouts.
+        let rows = [
+            LoadedWeights::<F>::load(rows[0], &record, group, lane() % 4),
+            LoadedWeights::<F>::load(rows[1], &record, group, lane() % 4),
+            LoadedWeights::<F>::load(rows[2], &record, group, lane() % 4),
+            LoadedWeights::<F>::load(rows[3], &record, group, lane() % 4),
+        ];
+        let scales = [rows[0].scale(&record), rows[1].scale(&record), rows[2].scale(&record), rows[3].scale(&record)];
+        static_for!(v in 0..VECTORS => {
+            let x = a.x.at((of_column + 16 * group) as usize + 4 * v).0;
+            let eight = [rows[0].eight(v, &scales[0]), rows[1].eight(v, &scales[1])];
+            add_steps(&mut first, steps(eight), x);
+            let eight = [rows[2].eight(v, &scales[2]), rows[3].eight(v, &scales[3])];
+            add_steps(&mut second, steps(eight), x);
+        });
+        group += 1;
+    }
+    let ([a, b, c, d], [e, f, g, h]) = (first, second);
     // Not an array of arrays, which layouts that follow one another would leave in local memory.
     ([a, b, c, d, e, f, g, h], super::factor::<F>())
 }

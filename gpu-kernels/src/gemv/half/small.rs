@@ -24,8 +24,6 @@ pub const SUMMED: usize = FEW_COLUMNS as usize / 8;
 const fn class_stride(summed: usize) -> usize {
     8 * summed * SUMS_STRIDE
 }
-// Rows are written out one by one: functions that loop over them are not always inlined where a kernel has the code of many layouts.
-const _: () = assert!(ROWS == 4);
 /// Sums of a warp's run, by tile of rows and tile of eight columns.
 pub type RunSums<const N: usize> = [[[f32; 4]; N]; TILES];
 
@@ -43,9 +41,17 @@ pub unsafe fn run<F: Halves, const N: usize, const AT_ONCE: usize>(
     let end = (group + runs.length).min(runs.groups);
     let mut sums = [[[0.0; 4]; N]; TILES];
     if group < end {
+        // Of what is behind the run's end nothing is asked for: where a run is one group that would be two more.
+        let load = |to: &mut MaybeUninit<[LoadedWeights<F>; ROWS]>, group: u32| {
+            if group < end {
+                // SAFETY: the rows are of the weights.
+                let load = |r| unsafe { LoadedWeights::load(row(r), record, group, lane() % 4) };
+                to.write(core::array::from_fn(load));
+            }
+        };
         let mut loaded = [const { MaybeUninit::uninit() }; AT_ONCE];
         static_for!(i in 0..AT_ONCE => {
-            load::<F>(&mut loaded[i], record, &row, group + i as u32, end);
+            load(&mut loaded[i], group + i as u32);
         });
         while group < end {
             static_for!(i in 0..AT_ONCE => {
@@ -54,29 +60,13 @@ pub unsafe fn run<F: Halves, const N: usize, const AT_ONCE: usize>(
                     // SAFETY: the run has the group, which was loaded therefore, and all lanes are here.
                     unsafe { add_group(&mut sums, loaded[i].assume_init_ref(), record, (x, of_column), now, columns) };
                     // Into the same registers, while the other one is multiplied.
-                    load::<F>(&mut loaded[i], record, &row, now + AT_ONCE as u32, end);
+                    load(&mut loaded[i], now + AT_ONCE as u32);
                 }
             });
             group += AT_ONCE as u32;
         }
     }
     sums
-}
-
-/// Loads the weights of a group. Of what is behind the run's end nothing is asked for: where a run is one group that would be two more.
-#[inline(always)]
-fn load<F: Halves>(
-    to: &mut MaybeUninit<[LoadedWeights<F>; ROWS]>,
-    record: &Record,
-    row: &impl Fn(usize) -> InMemory,
-    group: u32,
-    end: u32,
-) {
-    if group < end {
-        // SAFETY: the rows are of the weights.
-        let load = |r| unsafe { LoadedWeights::load(row(r), record, group, lane() % 4) };
-        to.write([load(0), load(1), load(2), load(3)]);
-    }
 }
 
 /// Adds the products of a group: of its weights once for all columns.
@@ -89,46 +79,29 @@ unsafe fn add_group<F: Halves, const N: usize>(
     group: u32,
     columns: u32,
 ) {
+    let at = |n: usize, v: usize| (of_column(n) + 16 * group) as usize + 4 * v;
     // SAFETY: the caller's promise: the group is there, and all lanes are here.
     unsafe {
-        let scales: [F::Scale; ROWS] =
-            [loaded[0].scale(record), loaded[1].scale(record), loaded[2].scale(record), loaded[3].scale(record)];
+        let scales: [F::Scale; ROWS] = core::array::from_fn(|r| loaded[r].scale(record));
         static_for!(v in 0..VECTORS => {
-            let rows: [[u32; 4]; ROWS] = [
-                loaded[0].eight(v, &scales[0]),
-                loaded[1].eight(v, &scales[1]),
-                loaded[2].eight(v, &scales[2]),
-                loaded[3].eight(v, &scales[3]),
-            ];
-            let x = (x, |n| (of_column(n) + 16 * group) as usize + 4 * v);
-            add_tile(sums, 0, &rows, x);
+            let rows: [[u32; 4]; ROWS] = core::array::from_fn(|r| loaded[r].eight(v, &scales[r]));
+            let mut add = |n: usize| {
+                let x = x.at(at(n, v)).0;
+                for m in 0..TILES {
+                    add_steps(&mut sums[m][n], steps([rows[2 * m], rows[2 * m + 1]]), x);
+                }
+            };
+            add(0);
             // All others behind one branch: of a tile alone the assembler makes instructions that are issued for nothing.
-            if N > 1 && columns > 8 {
-                add_tile(sums, 1, &rows, x);
+            if columns > 8 {
+                add(1);
                 static_for!(n in 0..N => {
                     if n > 1 && 8 * (n as u32) < columns {
-                        add_tile(sums, n, &rows, x);
+                        add(n);
                     }
                 });
             }
         });
-    }
-}
-
-/// Adds the products of eight weights of each row and tile `n` of the columns, of which `at` says where they lie.
-#[inline(always)]
-unsafe fn add_tile<const N: usize>(
-    sums: &mut RunSums<N>,
-    n: usize,
-    rows: &[[u32; 4]; ROWS],
-    (x, at): (In<U32x4>, impl Fn(usize) -> usize),
-) {
-    // SAFETY: the caller's promise: the group is there, and all lanes are here.
-    unsafe {
-        let x = x.at(at(n)).0;
-        for m in 0..TILES {
-            add_steps(&mut sums[m][n], steps([rows[2 * m], rows[2 * m + 1]]), x);
-        }
     }
 }
 
