@@ -42,7 +42,7 @@ pub unsafe fn sums<F: Halves>(given: impl Invocation) -> (LaneSums, f32) {
     let end = (group + runs.length).min(runs.groups);
     let (mut first, mut second) = ([0.0; 4], [0.0; 4]);
     while group < end {
-        // One by one: functions that loop over rows are not always inlined where a kernel has the code of many layouts.
+        // One by one, and not by `small::run`: what loops over rows is not always inlined where a kernel has the code of many layouts.
         let rows = [
             LoadedWeights::<F>::load(rows[0], &record, group, lane() % 4),
             LoadedWeights::<F>::load(rows[1], &record, group, lane() % 4),
