@@ -222,6 +222,9 @@ pub(crate) mod frame {
         sum
     }
 
+    /// Sums of the warps of a block: of gates and ups there are two rounds of sets.
+    pub const SUMS: usize = 2 * SETS as usize * WARPS * BLOCK_ROWS as usize;
+
     /// A block's outputs, by way of `sums`.
     #[device]
     pub unsafe fn product<F: Decode, const BYTES: usize, const BITS: usize>(given: impl Invocation, sums: Shared<f32>) {
@@ -360,12 +363,12 @@ macro_rules! entry {
         product! {
             /// A matrix of codes of one or two bits times columns in bit planes.
             $gemv $Gemv: $X, 1 of THREADS * SETS, by shape, format::$F, units $units, len_of::<$bytes>,
-            // Of gates and ups there are two rounds of sets.
-            $shared of 2 * SETS as usize * WARPS * BLOCK_ROWS as usize,
+            $shared of frame::SUMS + BLOCK as usize,
             // The same in all threads of the grid.
             |a, sums| if block::dim_x() > THREADS {
                 wide::launched(
                     a,
+                    sums.from(frame::SUMS),
                     |given| unsafe { frame::sum::<format::$F, $bytes, $bits>(given, sums) },
                     |given| unsafe { frame::finish(given, sums) },
                 )

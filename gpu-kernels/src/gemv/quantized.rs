@@ -19,7 +19,7 @@ use super::{
     arguments::QuantizedArguments,
     epilogue::{Epilogue, inverse_roots},
     experts::Experts,
-    quant_format::{BLOCK_ROWS, int8, parts},
+    quant_format::{BLOCK_ROWS, int8, parts, planes},
     quantizer::OutputQuantizer,
 };
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
@@ -27,6 +27,7 @@ use crate::load::{Launched, Place, Role, Source};
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 use warpsmith_device::{
     prelude::*,
+    shared::Shared,
     unroll::{self, no_unroll},
     warp::{FULL, shuffle_xor},
 };
@@ -117,6 +118,8 @@ pub(crate) struct QuantizedArgs {
     pub experts: Option<Experts>,
     /// How what is computed is quantized, if it is.
     pub quantizer: Option<OutputQuantizer>,
+    /// Where what would be quantized is kept for other warps of the block, if they do it: one value for each output of the block.
+    pub kept: Option<Shared<f32>>,
 }
 
 /// Threads of these kernels that a multiprocessor holds. Where it holds more or less, blocks ask for weights somewhat late or early.
@@ -169,6 +172,7 @@ impl QuantizedArgs {
             parts: given.parts,
             eps: given.eps,
             quantizer: OutputQuantizer::asked(given.quant_format, given.quantized, given.group_counters),
+            kept: None,
             epilogue: Epilogue {
                 add: add.into(),
                 bias: Some(given.bias),
@@ -427,7 +431,7 @@ impl QuantizedArgs {
         output: f32,
         next: f32,
     ) {
-        let QuantizedArgs { epilogue, rows, quantizer, .. } = self;
+        let QuantizedArgs { epilogue, rows, quantizer, kept, .. } = self;
         let (column, first) = (column as usize, block * outputs);
         let row = first + lane;
         // SAFETY: the caller's promise: all lanes are here, and rows below `rows` are outputs.
@@ -437,6 +441,12 @@ impl QuantizedArgs {
                 written = epilogue.write_sum_of(column, row as usize, output, next);
             }
             let [value, square] = written;
+            if let Some(kept) = kept
+                && lane < outputs
+            {
+                // Blocks that keep them have as many as share a scale of bit planes.
+                kept.set((row % planes::BLOCK) as usize, value);
+            }
             if epilogue.has(NEXT) {
                 // A part for each `BLOCK_ROWS` rows of weights, so that it does not depend on the size of blocks.
                 let (wide, parts) = (block_rows > BLOCK_ROWS, parts(*rows, epilogue.has(SWIGLU)));

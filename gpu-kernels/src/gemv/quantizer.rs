@@ -297,14 +297,14 @@ impl OutputQuantizer {
         (from | to) & (self.group() - 1) == 0
     }
 
-    /// Quantizes elements `from .. to` of column `column`, whole groups, which the block wrote to `values` before a barrier: warp `warp` of
-    /// `warps` takes its turns, each of a unit, or of a byte of the codes of a block of planes.
+    /// Quantizes elements `from .. to` of column `column`, whole groups, of which `values` gives number `i` of them: they are there, by a
+    /// barrier of the block. Warp `warp` of `warps` takes its turns, each of a unit, or of a byte of the codes of a block of planes.
     ///
     /// All lanes of the warp make this call.
     #[device]
     pub unsafe fn divide(
         self,
-        values: Source,
+        values: impl Fn(usize) -> f32,
         column: usize,
         cols: u32,
         (from, to): (u32, u32),
@@ -319,15 +319,14 @@ impl OutputQuantizer {
                 // One byte or two.
                 let (block, byte) = (turn >> (bytes - 1), (turn & (bytes - 1)) as usize);
                 let of_format = (bytes as usize, bits as usize);
-                let values = |c| unsafe { values.at(c) };
-                quantize_planes(of_format, values, places, block as usize, (byte, byte + 1));
+                quantize_planes(of_format, |c| values(c - from as usize), places, block as usize, (byte, byte + 1));
                 turn += warps;
             }
             return;
         }
         let (mut u, end) = (from / int8::BLOCK + warp, to / int8::BLOCK);
         // Of the next unit as well, while this one is quantized; behind the last it is that once more.
-        let value = |u: u32| values.at((u.min(end - 1) * int8::BLOCK) as usize + lane());
+        let value = |u: u32| values((u.min(end - 1) * int8::BLOCK - from) as usize + lane());
         let mut v = value(u);
         while u < end {
             no_unroll();

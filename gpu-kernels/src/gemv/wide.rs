@@ -31,13 +31,13 @@ pub(super) use frame::launched;
 #[cfg(any(target_arch = "nvptx64", rust_analyzer))]
 mod frame {
     use super::super::{
-        NEXT, SWIGLU,
+        SWIGLU,
         epilogue::{Epilogue, has},
         quantized::{Invocation, QuantizedArgs},
     };
     use super::*;
     use crate::load::{Launched, Place, Role, again, warp_index};
-    use warpsmith_device::{prelude::*, unroll::no_unroll};
+    use warpsmith_device::{prelude::*, shared::Shared, unroll::no_unroll};
 
     /// Which set of a launched block's rows a thread is at. All threads of a block take as many at once as it has sets of threads, in one
     /// round or two; their outputs a warp then finishes for each of the rows' sets.
@@ -148,12 +148,12 @@ mod frame {
     }
 
     /// The outputs of a launched block, of [`SETS`] sets of rows or twice as many: `sum` puts what warps have of a set's rows into shared
-    /// memory, and `finish` makes outputs of it. What is quantized of them two warps do, once all are written.
+    /// memory, and `finish` makes outputs of it. What is quantized of them two warps do, once all are `kept`.
     ///
     /// All threads of the block make this call.
     #[device]
-    pub unsafe fn launched(a: QuantizedArgs, sum: impl Fn(OfSet), finish: impl Fn(OfSet)) {
-        let args = QuantizedArgs { quantizer: None, ..a };
+    pub unsafe fn launched(a: QuantizedArgs, kept: Shared<f32>, sum: impl Fn(OfSet), finish: impl Fn(OfSet)) {
+        let args = QuantizedArgs { quantizer: None, kept: Some(kept), ..a };
         let mut set = Set { round: 0, threads: THREADS, flags: a.epilogue.flags };
         loop {
             no_unroll();
@@ -176,9 +176,7 @@ mod frame {
             // With gates and ups twice the rows, and half as many outputs.
             let outputs = SETS * BLOCK_ROWS;
             let (column, first) = (block::idx_y() as usize, block::idx_x() * outputs);
-            let values = if a.epilogue.has(NEXT) { a.epilogue.scaled } else { a.epilogue.y };
-            let values = values.from(column * a.epilogue.y_stride);
-            quantizer.divide(values.into(), column, a.rows, (first, first + outputs), (warp_index() as u32, WARPS));
+            quantizer.divide(|i| kept.get(i), column, a.rows, (first, first + outputs), (warp_index() as u32, WARPS));
         }
     }
 }

@@ -57,6 +57,7 @@ impl<const QUANT: u32, const THREADS: u32> Invocation for Phase<'_, QUANT, THREA
             epilogue: Epilogue { flags: epilogue.flags | pairs, ..epilogue },
             experts: None,
             quantizer: a.quantizer::<QUANT>(at),
+            kept: None,
         }
     }
     #[inline(always)]

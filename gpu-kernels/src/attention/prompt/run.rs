@@ -150,7 +150,9 @@ pub unsafe fn attend<T: Cached>(given: &Arguments) {
         }
         let a = steps_of(given, layer);
         // What is in a tile gets its results there.
-        if a.columns.at(role.column() as usize).capacity == 0 || !steps::attend_part::<T>(&a, role, &memory, || ()) {
+        if a.columns.at(role.column() as usize).capacity == 0
+            || steps::attend_part::<T>(&a, role, &memory, || ()) == steps::Results::Elsewhere
+        {
             return;
         }
         let column = given.count - given.steps_count + role.column();
@@ -164,7 +166,9 @@ pub unsafe fn attend<T: Cached>(given: &Arguments) {
     let mut i = first;
     while i < end {
         let column = if of_tile { tile(&tiles_of(given)).column(i) } else { i } as usize;
-        steps::quantize(quantizer, given.y.from(column * given.y_stride as usize).into(), column, head, &layer);
+        let y = given.y.from(column * given.y_stride as usize);
+        let own = y.from((head * steps::group(&layer) * layer.head_dim) as usize);
+        steps::quantize(quantizer, y.into(), |i| own.get(i), column, head, &layer);
         i += 1;
     }
 }

@@ -120,15 +120,36 @@ pub fn start(tensor: bool, lowest: u32) -> u32 {
 /// All threads of the block make this call.
 #[device]
 pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepMemory, wait: impl FnOnce()) {
-    let complete = attend_part::<T>(&a, role, &memory, wait);
-    if complete && let Some(quantizer) = a.quantizer {
-        sync::block();
-        let spot = Spot::of(&a, role, group(&a.layer));
-        quantize(quantizer, a.y.from(spot.column * a.y_stride as usize), spot.column, spot.head, &a.layer);
+    let results = attend_part::<T>(&a, role, &memory, wait);
+    if results == Results::Elsewhere {
+        return;
     }
+    let Some(quantizer) = a.quantizer else { return };
+    let spot = Spot::of(&a, role, group(&a.layer));
+    if results == Results::Written {
+        sync::block();
+        by_fours(spot.group, a.layer.head_dim as usize, |h, d| {
+            let i = h * a.layer.head_dim as usize + d;
+            memory.values.set4(i, Source::from(a.y.from(spot.output(&a) + i)).load4(0));
+        });
+    }
+    sync::block();
+    let y = a.y.from(spot.column * a.y_stride as usize);
+    quantize(quantizer, y, |i| memory.values.get(i), spot.column, spot.head, &a.layer);
 }
 
-/// The block's part of a column, and those of the others where it is the last to finish: whether the results of its heads are there.
+/// Where the results of a block's heads are.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Results {
+    /// Another block completes them.
+    Elsewhere,
+    /// In `y`.
+    Written,
+    /// There, and in the [values](StepMemory::values) of shared memory, from where they come sooner.
+    Kept,
+}
+
+/// The block's part of a column, and those of the others where it is the last to finish: where the results of its heads are then.
 /// `wait` waits for what the launch right before has written, if that may still be running: the column is read, and keys and values are
 /// asked for, before that.
 ///
@@ -139,7 +160,7 @@ pub unsafe fn attend_part<T: Cached>(
     role: impl Role,
     memory: &StepMemory,
     wait: impl FnOnce(),
-) -> bool {
+) -> Results {
     let (layer, ticket, thread) = (a.layer, memory.ticket, thread_index());
     // The same in every thread.
     let tensor = on_tensor_cores::<T>(&layer);
@@ -170,8 +191,9 @@ pub unsafe fn attend_part<T: Cached>(
     }
     wait();
     // Whether the block completes its heads' results.
-    let mut complete = !valid && spot.split == 0;
-    if complete {
+    let mut results = Results::Elsewhere;
+    if !valid && spot.split == 0 {
+        results = Results::Written;
         let (y, mut i) = (a.y.from(spot.output(a)), thread);
         while i < group * layer.head_dim {
             y.set(i as usize, f32::NAN);
@@ -188,7 +210,7 @@ pub unsafe fn attend_part<T: Cached>(
             if ticket.get(1) == 1 {
                 let sum = sum + sink(a, &spot, h, largest);
                 // As if it were added to nothing, which makes -0 0: so do several parts, also one of which is all.
-                finish(a.y.from(spot.output(a) + h * dim + d), value.map(alone), sum);
+                let _ = finish(a.y.from(spot.output(a) + h * dim + d), value.map(alone), sum);
             } else {
                 let (first, of_part) = spot.workspace(a);
                 let at = a.partials.from(first + ((h << spot.shift) + spot.split as usize) * of_part);
@@ -208,8 +230,9 @@ pub unsafe fn attend_part<T: Cached>(
         }
 
         let used = ticket.get(1);
-        complete = used == 1;
-        if used > 1 {
+        if used == 1 {
+            results = Results::Written;
+        } else {
             // What the block wrote is before the counter for thread 0, by the barrier, and so for who reads it after.
             sync::block();
             let spot = Spot::of(a, role, group);
@@ -218,8 +241,8 @@ pub unsafe fn attend_part<T: Cached>(
                 ticket.set(0, atomic::fetch_add(counter, 1, Order::AcqRel, Scope::Gpu));
             }
             sync::block();
-            complete = ticket.get(0) + 1 == used;
-            if complete {
+            if ticket.get(0) + 1 == used {
+                results = Results::Kept;
                 merge_parts(a, &spot, used, memory);
                 if thread == 0 {
                     atomic::store(counter, 0, Order::Relaxed, Scope::Gpu);
@@ -227,7 +250,7 @@ pub unsafe fn attend_part<T: Cached>(
             }
         }
     }
-    complete
+    results
 }
 
 /// Asks for the keys and values of positions `from .. to` in L2, which are on their way while queries are staged: half of the threads
@@ -256,7 +279,7 @@ unsafe fn ask<T: Cached>((keys, values): &(Rows, Rows), (from, to): (u32, u32)) 
     }
 }
 
-/// The results of the block's heads from those of `used` parts, in order.
+/// The results of the block's heads from those of `used` parts, in order: in `y`, and among the values of shared memory.
 ///
 /// All threads of the block make this call.
 #[device]
@@ -275,7 +298,8 @@ unsafe fn merge_parts(a: &AttentionArgs, spot: &Spot, used: u32, memory: &StepMe
             let of_head = partials.from((h << spot.shift) * of_part + d);
             let (value, sum) = weighted_in_order(memory, h, (used, spot.splits()), |s| of_head.load4(s * of_part).0);
             let largest = memory.totals.get(h);
-            finish(a.y.from(spot.output(a) + h * dim + d), value, sum + sink(a, spot, h, largest));
+            let value = finish(a.y.from(spot.output(a) + h * dim + d), value, sum + sink(a, spot, h, largest));
+            memory.values.set4(h * dim + d, F32x4(value));
         }
     });
 }
@@ -289,16 +313,23 @@ unsafe fn sink(a: &AttentionArgs, spot: &Spot, h: usize, largest: f32) -> f32 {
     a.sinks.map_or(0.0, |sinks| math::exp2_approx_ftz(score(sinks) * core::f32::consts::LOG2_E - largest))
 }
 
-/// Quantizes the results of the query heads of key head `head`, those of a column that begins at `y`; where a group has others as well,
-/// a warp brings its part of it.
+/// Quantizes the results of the query heads of key head `head`, those of a column that begins at `y`; `own` gives those of the heads alone.
+/// Where a group has others as well, a warp brings its part of it.
 ///
 /// All threads of the block make this call.
 #[device]
-pub unsafe fn quantize(quantizer: OutputQuantizer, y: Out<f32>, column: usize, head: u32, layer: &Layer) {
+pub unsafe fn quantize(
+    quantizer: OutputQuantizer,
+    y: Out<f32>,
+    own: impl Fn(usize) -> f32,
+    column: usize,
+    head: u32,
+    layer: &Layer,
+) {
     let (of_group, cols) = (group(layer) * layer.head_dim, layer.q_heads * layer.head_dim);
     let (from, to) = (head * of_group, (head + 1) * of_group);
     if quantizer.divides(from, to) {
-        return quantizer.divide(y.into(), column, cols, (from, to), (warp_index() as u32, WARPS as u32));
+        return quantizer.divide(own, column, cols, (from, to), (warp_index() as u32, WARPS as u32));
     }
     let size = quantizer.group();
     let mut group = from / size + warp_index() as u32;
@@ -317,12 +348,14 @@ pub fn divided_by(sum: f32) -> f32 {
     if sum == 0.0 { 0.0 } else { math::rcp_approx(sum) }
 }
 
-/// Four results.
+/// Writes four results, and gives them.
 #[inline(always)]
-unsafe fn finish(y: Out<f32>, value: [f32; 4], sum: f32) {
+unsafe fn finish(y: Out<f32>, value: [f32; 4], sum: f32) -> [f32; 4] {
     let share = divided_by(sum);
+    let value = value.map(|v| v * share);
     for i in 0..4 {
         // SAFETY: the caller's promise.
-        unsafe { y.set(i, value[i] * share) };
+        unsafe { y.set(i, value[i]) };
     }
+    value
 }
