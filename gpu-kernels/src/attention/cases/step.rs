@@ -337,7 +337,7 @@ impl<B: Bench, T: Stored> Step<B, T> {
             let rows = LAYERS * kv_heads * capacity;
             caches.push((Cache::new(bench, rng, rows, dim)?, Cache::new(bench, rng, rows, dim)?));
         }
-        let (stride, y_stride) = ((q_heads + 2 * kv_heads) * dim + 4, q_heads * dim + 8);
+        let (stride, y_stride) = ((q_heads + 2 * kv_heads) * dim + 2, q_heads * dim + 5);
         let x = rng.floats(columns * stride).iter().map(|v| v * 2.5).collect();
         let weights = (rng.floats(dim), rng.floats(dim));
         Ok(Step { columns, first, capacity, fused, only_store, layer, caches, x, stride, y_stride, weights, sinks })

@@ -130,7 +130,9 @@ pub unsafe fn attend<T: Cached>(a: AttentionArgs, role: impl Role, memory: StepM
         sync::block();
         by_fours(spot.group, a.layer.head_dim as usize, |h, d| {
             let i = h * a.layer.head_dim as usize + d;
-            memory.values.set4(i, Source::from(a.y.from(spot.output(&a) + i)).load4(0));
+            let y = Source::from(a.y.from(spot.output(&a) + i));
+            // Columns may begin anywhere.
+            memory.values.set4(i, F32x4(core::array::from_fn(|k| y.at(k))));
         });
     }
     sync::block();

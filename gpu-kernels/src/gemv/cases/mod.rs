@@ -41,13 +41,9 @@ macro_rules! products {
 macro_rules! quantized_products {
     (($all:ident) $($F:ident { $($quant_format:ident: $blocks:literal, $gemv:ident $Gemv:ident $shared:ident;)* } $formats:tt)*) => { $($(
         let budget = budget::of(Layout::$F, QuantFormat::$quant_format.activations());
-        $all.push(Listed::new::<$Gemv<'_>>(BENCHMARK, budget).spilling(SPILLED, SPILLED_WHY));
+        $all.push(Listed::new::<$Gemv<'_>>(BENCHMARK, budget));
     )*)* };
 }
-
-/// Bytes that products keep in local memory on sm_90.
-const SPILLED: &[(&str, u32)] = &[("gemv_q1_0_i16", 16)];
-const SPILLED_WHY: &str = "a few registers over what two or four resident blocks leave a thread";
 
 /// Bytes that products of many columns keep in local memory on sm_90, where one block is resident.
 const SPILLED_BY_MANY: &[(&str, u32)] = &[

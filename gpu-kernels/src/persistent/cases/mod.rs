@@ -17,16 +17,7 @@ use state::{Start, compare};
 use weights::{Kinds, Weights};
 
 /// Bytes of local memory that ptxas needs on sm_90.
-const SPILLED: &[(&str, u32)] = &[
-    ("layers_f32", 40),
-    ("layers_i16", 32),
-    ("layers_f16", 24),
-    ("layers_f16x2", 24),
-    ("layers_q1_0_i8", 28),
-    ("layers_q1_0_i16", 28),
-    ("layers_q2_0_i8", 28),
-    ("layers_q2_0_i16", 28),
-];
+const SPILLED: &[(&str, u32)] = &[("layers_f32", 40), ("layers_i16", 32), ("layers_f16", 24), ("layers_f16x2", 24)];
 const SPILLED_WHY: &str = "what is kept between the loops of a layout and the next one's; none of it is read in a loop";
 
 /// Layers in one launch, by entry point and the format of their matrices.
