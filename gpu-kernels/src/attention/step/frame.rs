@@ -192,7 +192,6 @@ pub unsafe fn attend_part<T: Cached>(
         ask::<T>(&rows, (from, to));
     }
     wait();
-    // Whether the block completes its heads' results.
     let mut results = Results::Elsewhere;
     if !valid && spot.split == 0 {
         results = Results::Written;

@@ -24,7 +24,8 @@ const TICKET: usize = PLACES + 2 * 5 + 2;
 /// A block's shared memory.
 #[derive(Clone, Copy)]
 pub struct StepMemory {
-    /// Values of each partial result. Before them a warp's heads on their way, and queries as numbers.
+    /// Values of each partial result. Before them a warp's heads on their way, and queries as numbers; after them the results of the
+    /// block's heads, for those who quantize them.
     pub values: Shared<f32>,
     /// Queries as factors of products on tensor cores. After them what each partial result of a head counts for, up to 32 a head, up to
     /// four numbers each.
