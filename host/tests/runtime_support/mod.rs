@@ -157,6 +157,12 @@ pub fn child_passes(name: &str, environment: &[(&str, &str)]) {
     );
 }
 
+/// How many allocations are alive and how many bytes are free: of the whole device, which other tests of a process use too.
+pub fn memory_of_child(device: &Device) -> (usize, u64) {
+    assert!(is_child(), "other tests of this process would disturb the numbers");
+    (device.live_allocations(), device.memory_info().unwrap().free)
+}
+
 /// A small deterministic generator, for orders and sizes.
 pub struct Random(pub u64);
 
