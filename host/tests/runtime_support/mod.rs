@@ -157,7 +157,8 @@ pub fn child_passes(name: &str, environment: &[(&str, &str)]) {
     );
 }
 
-/// How many allocations are alive and how many bytes are free: of the whole device, which other tests of a process use too.
+/// How many allocations of a device are alive, and how many of its bytes are free. The latter are those of all who have it open, which
+/// other tests of a process do.
 pub fn memory_of_child(device: &Device) -> (usize, u64) {
     assert!(is_child(), "other tests of this process would disturb the numbers");
     (device.live_allocations(), device.memory_info().unwrap().free)
